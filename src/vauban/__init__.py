@@ -1,0 +1,34 @@
+"""Vauban proves how much an attacker must change before a classifier's answer can change."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vauban.claims import Certificates, derive
+    from vauban.smoothed import Predictions, SmoothedClassifier
+    from vauban.smoothing import Gaussian
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Certificates": "vauban.claims",
+    "derive": "vauban.claims",
+    "Gaussian": "vauban.smoothing",
+    "Predictions": "vauban.smoothed",
+    "SmoothedClassifier": "vauban.smoothed",
+}
+
+__all__ = ["Certificates", "Gaussian", "Predictions", "SmoothedClassifier", "derive"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its room when it is first asked for: torch is loaded only where it is needed."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

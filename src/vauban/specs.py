@@ -1,0 +1,113 @@
+"""The one grammar for everything that has parameters: `name:key=value,key=value`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vauban.errors import BadInput
+
+_NEXT_KEY = re.compile(r",(?=[A-Za-z_]\w*=)")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A name and its parameters as text; `str(spec)` gives the text back, keys in the order given.
+
+    >>> Spec.parse("gaussian:sigma=0.5")
+    Spec(name='gaussian', params={'sigma': '0.5'})
+    >>> str(Spec.parse("mnist:split=test,path=a,b"))
+    'mnist:split=test,path=a,b'
+    """
+
+    name: str
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read `name` or `name:key=value,…`; a value may hold commas as long as no `key=` follows them."""
+        name, colon, rest = text.strip().partition(":")
+        if not name or (colon and not rest):
+            raise BadInput(f"{text!r} is not of the form name:key=value,…, for example gaussian:sigma=0.5")
+        params: dict[str, str] = {}
+        for piece in _NEXT_KEY.split(rest) if rest else []:
+            key, equals, value = piece.partition("=")
+            if not equals or not key.isidentifier() or not value:
+                raise BadInput(f"{piece!r} in {text!r} is not key=value; write {name}:key=value,key=value")
+            if key in params:
+                raise BadInput(f"{key} is given twice in {text!r}; give it once")
+            params[key] = value
+        return cls(name, params)
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter a spec may carry: how its text is read, and its default (none: it must be given)."""
+
+    read: Callable[[str], Any]
+    default: Any = None
+    required: bool = False
+    example: str = ""
+
+
+def read_params(spec: Spec, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Return the values of `spec`'s parameters, defaults filled in, or say which ones are right."""
+    usage = _usage(spec.name, parameters)
+    for key in spec.params:
+        if key not in parameters:
+            raise BadInput(f"{spec.name} has no parameter {key!r}{_nearest(key, parameters)}; it is written {usage}")
+    values: dict[str, Any] = {}
+    for key, parameter in parameters.items():
+        if key in spec.params:
+            try:
+                values[key] = parameter.read(spec.params[key])
+            except (ValueError, ZeroDivisionError) as problem:
+                reason = f": {problem}" if isinstance(problem, BadInput) else ""
+                raise BadInput(
+                    f"{key}={spec.params[key]} cannot be read{reason}; {spec.name} is written {usage}"
+                ) from None
+        elif parameter.required:
+            raise BadInput(f"{spec.name} needs {key}; it is written {usage}")
+        else:
+            values[key] = parameter.default
+    return values
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is among `known`, or raise an error that lists what is."""
+    names = sorted(known)
+    if name in names:
+        return name
+    raise BadInput(f"{name!r} is no {kind} Vauban knows{_nearest(name, names)}; known: {', '.join(names)}")
+
+
+def _usage(name: str, parameters: Mapping[str, Parameter]) -> str:
+    pairs = ",".join(f"{key}={p.example or p.default}" for key, p in parameters.items() if p.example or p.default)
+    return f"{name}:{pairs}" if pairs else name
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    match = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {match[0]!r}?)" if match else ""
+
+
+def positive(text: str) -> float:
+    """Read a finite number above zero."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise BadInput(f"{text} is not a finite number above zero")
+    return value
+
+
+def flag(text: str) -> bool:
+    """Read true or false."""
+    if text.lower() not in ("true", "false"):
+        raise BadInput(f"{text} is neither true nor false")
+    return text.lower() == "true"
