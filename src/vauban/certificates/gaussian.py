@@ -1,0 +1,55 @@
+"""Isotropic Gaussian noise against L2 attacks. [Cohen2019], [Jia2020] Theorem 1 and 2"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import mpmath
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr as Phi
+from scipy.special import ndtri as Phi_inverse
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.certificates.law import Law
+from vauban.certificates.rounding import RoundedNoise, rounded_noise
+from vauban.errors import BadInput
+from vauban.specs import Parameter, positive
+from vauban.threats import L2, Threat
+
+
+@dataclass(frozen=True)
+class GaussianLaw(Law):
+    """N(0, sigma^2 I): the worst events are half-spaces. [Jia2020] Lemma 2
+
+    >>> GaussianLaw(sigma=0.5).spec
+    Spec(name='gaussian', params={'sigma': '0.5'})
+    """
+
+    sigma: float
+    name: ClassVar[str] = "gaussian"
+    threat: ClassVar[Threat] = L2
+    parameters: ClassVar[dict[str, Parameter]] = {"sigma": Parameter(positive, required=True, example="0.5")}
+
+    def __post_init__(self) -> None:
+        if not (self.sigma > 0 and math.isfinite(self.sigma)):
+            raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.5")
+
+    def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
+        return Phi(Phi_inverse(p) + np.asarray(r) / self.sigma)
+
+    def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
+        return Phi(Phi_inverse(p) - np.asarray(r) / self.sigma)
+
+    @property
+    def scale(self) -> float:
+        return self.sigma
+
+    def rounded(self, levels: int) -> RoundedNoise:
+        return rounded_noise(_tail, self.sigma, levels)
+
+
+def _tail(x: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2

@@ -1,0 +1,54 @@
+"""Continuous noise rounded to a grid, as an integer table, and how far that table is from the law it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+BITS = 63
+_DIGITS = 60
+
+
+@dataclass(frozen=True)
+class RoundedNoise:
+    """An integer random variable, sampled by looking a uniform 63-bit word up in a table.
+
+    A word w becomes the number of `thresholds` at or below w, minus `offset`. `deviation` is an upper bound on the total
+    variation distance, for one coordinate, to the continuous law rounded to the nearest grid point; for an input of d
+    coordinates it is at most d times that.
+    """
+
+    thresholds: NDArray[np.int64]
+    offset: int
+    deviation: float
+
+    def __call__(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The noise, in grid steps, for words in [0, 2^63); any shape."""
+        return np.searchsorted(self.thresholds, words, side="right") - self.offset
+
+
+@lru_cache(maxsize=64)
+def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels: int) -> RoundedNoise:
+    """Tabulate the nearest integer to levels * scale * Z for a symmetric continuous Z with P[Z > x] = tail(x).
+
+    Works at 60 digits. The table ends where a tail falls under half a word; what lies beyond is part of the deviation.
+    """
+    with mpmath.workdps(_DIGITS):
+        step = 1 / (mpmath.mpf(scale) * levels)
+        above = [tail(step / 2)]  # above[j]: the probability of a value greater than j
+        while above[-1] * 2**BITS > mpmath.mpf(1) / 2:
+            above.append(tail((len(above) + mpmath.mpf(1) / 2) * step))
+        words = [int(mpmath.nint(p * 2**BITS)) for p in above[:-1]]
+        ideal = [1 - 2 * above[0]] + [a - b for a, b in pairwise(above)]
+        table = [2**BITS - 2 * words[0]] + [a - b for a, b in pairwise([*words, 0])]
+        error = [abs(p - mpmath.mpf(w) / 2**BITS) for p, w in zip(ideal, table, strict=True)]
+        deviation = error[0] / 2 + sum(error[1:]) + above[-1]  # every value but 0 stands for itself and its negative
+        rounded_up = float(deviation * (1 + mpmath.mpf(10) ** -12))
+    thresholds = words[::-1] + [2**BITS - w for w in words]
+    return RoundedNoise(np.array(thresholds, dtype=np.int64), len(words), rounded_up)

@@ -1,0 +1,194 @@
+"""From tallies to claims: which label is certified, how far, and what that says about the whole data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.bounds.dataset import claim_floor
+from vauban.bounds.simultaneous import checked_counts, probability_bounds
+from vauban.certificates.law import Law
+from vauban.certificates.topk import radius
+from vauban.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Claims for m inputs.
+
+    `label` [m]: the label each claim is about. `radius` [m]: how far it stays in the top k, NaN where abstained.
+    `abstained` [m]: where nothing is claimed. `truth` [m]: the true labels, if known. `counts` [m, c]: the votes.
+    """
+
+    label: NDArray[np.int64]
+    radius: Floats
+    abstained: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    k: int
+    alpha: float
+    bounds: str
+    law: Law
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def certified(self, r: float = 0.0) -> NDArray[np.bool_]:
+        """Which inputs [m] are certified for their true label at radius r: decided, correct, and radius >= r."""
+        right = self.label == self._truth()
+        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
+
+    def accuracy(self, r: float = 0.0) -> float:
+        """Fraction of all inputs certified for their true label at radius r."""
+        return float(self.certified(r).mean())
+
+    def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
+        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`)."""
+        if not 0 < rho < 1:
+            raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
+        return claim_floor(int(self.certified(r).sum()), len(self), self.alpha, rho, method)
+
+    @property
+    def median_radius(self) -> float:
+        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
+        radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
+        middle = float(radii[(len(radii) + 1) // 2 - 1])
+        return middle if middle > 0 else float("nan")
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label): no confidence."""
+        truth = self._truth()
+        own = self.counts[np.arange(len(self)), truth][:, None]
+        smaller = np.arange(self.counts.shape[1])[None, :] < truth[:, None]
+        ahead = (self.counts > own) | ((self.counts == own) & smaller)
+        return float((ahead.sum(axis=1) < self.k).mean())
+
+    @property
+    def undecided(self) -> float:
+        """Fraction of inputs for which nothing is claimed."""
+        return float(self.abstained.mean())
+
+    @property
+    def certified_elsewhere(self) -> float:
+        """Fraction of inputs certified for a label that is not the true one."""
+        return float((~self.abstained & (self.label != self._truth())).mean())
+
+    def against(self, truth: ArrayLike) -> Certificates:
+        """The same claims, judged by these true labels [m]."""
+        labels = np.asarray(truth)
+        if labels.shape != self.label.shape or labels.dtype.kind not in "iu":
+            raise BadInput(f"labels of shape {labels.shape} for {len(self)} inputs: one whole number each is needed")
+        return replace(self, truth=labels.astype(np.int64))
+
+    def summary(self, radii: ArrayLike, rho: float = 1e-3) -> dict[str, Any]:
+        """Everything a table shows, as plain numbers."""
+        return {
+            "inputs": len(self),
+            "k": self.k,
+            "alpha": self.alpha,
+            "bounds": self.bounds,
+            "votes_per_input": int(self.counts[0].sum()),
+            "clean_accuracy": self.clean_accuracy,
+            "undecided": self.undecided,
+            "certified_elsewhere": self.certified_elsewhere,
+            "median_radius": None if np.isnan(self.median_radius) else self.median_radius,
+            "rho": rho,
+            "certified": [
+                {"radius": float(r), "accuracy": self.accuracy(r), "at_least": self.accuracy_claim(r, rho)}
+                for r in np.asarray(radii, dtype=float)
+            ],
+        }
+
+    def _truth(self) -> NDArray[np.int64]:
+        if self.truth is None:
+            raise BadInput("accuracy needs the true labels: give y to certify, or use certs.radius directly")
+        return self.truth
+
+
+def derive(
+    counts: ArrayLike,
+    labels: ArrayLike,
+    law: Law,
+    *,
+    k: int = 1,
+    alpha: float = 1e-3,
+    bounds: str | None = None,
+    deviation: float = 0.0,
+    truth: ArrayLike | None = None,
+) -> Certificates:
+    """Claim, for each row of `counts` [m, c], how far `labels` [m] stays among the top k. [Jia2020] CERTIFY
+
+    `labels` must have been fixed before these votes were drawn. `deviation`: how far, in total variation per view, the
+    sampled noise may be from the law. `bounds`: None is `default_bounds(k)`.
+    """
+    table, which, votes = checked_counts(counts, labels)
+    bounds = bounds or default_bounds(k)
+    check_settings(k=k, alpha=alpha, num_classes=table.shape[1], n=votes, bounds=bounds, law=law, deviation=deviation)
+    limits = probability_bounds(table, which, k=k, alpha=alpha, method=bounds).widened(deviation)
+    radii = radius(law, limits.label, limits.sums())
+    known = which if truth is None else np.asarray(truth, dtype=np.int64)
+    return Certificates(which, radii, np.isnan(radii), table, known, k, alpha, bounds, law)
+
+
+def default_bounds(k: int) -> str:
+    """BinoCP for top-1, as [Cohen2019]; SimuEM for top-k, as the experiments of [Jia2020]."""
+    return "binocp" if k == 1 else "simuem"
+
+
+def check_settings(
+    *, k: int, alpha: float, num_classes: int, n: int, bounds: str, law: Law, deviation: float = 0.0
+) -> None:
+    """Refuse settings under which no input could ever be certified, before any vote is cast."""
+    check_alpha(alpha)
+    if not 1 <= k < num_classes:
+        raise BadInput(f"k={k} of {num_classes} classes: k must be at least 1 and below the number of classes")
+    if n < 1 or largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is None:
+        least = least_n(k, alpha, num_classes, bounds, law, deviation)
+        raise BadInput(
+            f"n={n} can certify nothing at alpha={alpha:g} (top-{k}, {bounds}, {num_classes} classes): the least is {least}"
+        )
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse a failure probability outside (0, 1)."""
+    if not 0 < alpha < 1:
+        raise BadInput(f"alpha={alpha}: a probability strictly between 0 and 1 is needed, for example 0.001")
+
+
+def largest_radius(
+    n: int, k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0
+) -> float | None:
+    """The radius of an input on which all n votes agree, which no input can exceed; None if that is not certified."""
+    unanimous = np.zeros((1, num_classes), dtype=np.int64)
+    unanimous[0, 0] = n
+    limits = probability_bounds(unanimous, np.array([0]), k=k, alpha=alpha, method=bounds).widened(deviation)
+    best = float(radius(law, limits.label, limits.sums())[0])
+    return None if np.isnan(best) else best
+
+
+def least_n(k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0) -> int:
+    """The least number of votes that can certify anything: by doubling, then bisection (more votes never hurt).
+
+    >>> from vauban.certificates import law
+    >>> [least_n(k, 0.001, 10, b, law("gaussian:sigma=0.5")) for b in ("binocp", "simuem") for k in (1, 3)]
+    [10, 5, 14, 7]
+    """
+
+    def enough(n: int) -> bool:
+        return largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is not None
+
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > 1 << 60:
+            raise BadInput(f"no number of votes can certify anything when the noise deviates by {deviation:g}")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
