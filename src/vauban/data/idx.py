@@ -1,0 +1,112 @@
+"""IDX files, the format of MNIST and its relatives: the copy of MNIST inside the package, and folders of others."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.data.dataset import Dataset, numbered
+from vauban.data.places import PATH, SPLIT, existing_folder, parts
+from vauban.errors import BadInput
+from vauban.specs import Parameter
+
+MNIST_PARAMETERS = {"split": SPLIT}
+IDX_PARAMETERS = {"path": PATH, "split": SPLIT, "classes": Parameter(int)}
+
+_PREFIX = {"train": "train", "test": "t10k"}
+_UNSIGNED_BYTES = 0x08
+_CHUNK = 1 << 24
+
+
+def mnist(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the MNIST inside the package, uint8 [m, 1, 28, 28]."""
+    return _read(files("vauban.data") / "mnist", values["split"], 10, name)
+
+
+def mnist_found() -> bool:
+    """Return whether the package holds its copy of MNIST."""
+    return (files("vauban.data") / "mnist" / "t10k-images-idx3-ubyte.gz").is_file()
+
+
+def folder(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the IDX files of a folder, uint8 [m, 1, height, width]; classes: the largest label + 1 unless given."""
+    return _read(existing_folder(values["path"]), values["split"], values["classes"], name)
+
+
+def read_idx(path: Path | Traversable, dimensions: int) -> NDArray[np.uint8]:
+    """Return the unsigned bytes of one IDX file, plain or gzipped, shaped as its header says."""
+    with ExitStack() as stack:
+        raw = stack.enter_context(path.open("rb"))
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream = cast(IO[bytes], stack.enter_context(gzip.open(raw))) if zipped else raw
+        try:
+            return _parse(stream, str(path), dimensions)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
+            raise BadInput(f"{path} is a broken gzip file ({problem}); fetch it again") from None
+
+
+def _parse(stream: IO[bytes], path: str, dimensions: int) -> NDArray[np.uint8]:
+    magic = stream.read(4)
+    wanted = bytes([0, 0, _UNSIGNED_BYTES, dimensions])
+    if magic != wanted:
+        raise BadInput(
+            f"{path} starts with {magic.hex() or 'nothing'}; an IDX file of bytes in {dimensions} dimension(s) "
+            f"starts with {wanted.hex()}. Is this the right file?"
+        )
+    header = stream.read(4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise BadInput(f"{path} is truncated: it ends inside its header; fetch it again")
+    shape = struct.unpack(f">{dimensions}I", header)
+    size = int(np.prod(shape, dtype=object))
+    body = _read_up_to(stream, size)
+    if len(body) < size:
+        raise BadInput(f"{path} is truncated: {len(body)} bytes of the {size} its header promises; fetch it again")
+    if stream.read(1):
+        raise BadInput(f"{path} holds more than the {size} bytes its header {list(shape)} promises; fetch it again")
+    return np.frombuffer(body, np.uint8).reshape(shape)
+
+
+def _read_up_to(stream: IO[bytes], size: int) -> bytearray:
+    """Read in pieces, so that a false header cannot ask for more memory than the file fills."""
+    body = bytearray()
+    while len(body) < size and (piece := stream.read(min(_CHUNK, size - len(body)))):
+        body += piece
+    return body
+
+
+def _read(place: Path | Traversable, split: str, classes: int | None, name: str) -> Dataset:
+    images, labels = [], []
+    for part in parts(split):
+        pictures = read_idx(_find(place, _PREFIX[part], "images", 3), 3)
+        answers = read_idx(_find(place, _PREFIX[part], "labels", 1), 1)
+        if len(pictures) != len(answers):
+            raise BadInput(
+                f"{name}: the {part} files hold {len(pictures)} images and {len(answers)} labels, so number "
+                f"{min(len(pictures), len(answers))} has no partner; use files that belong together"
+            )
+        images.append(pictures[:, None])
+        labels.append(answers)
+    if len({pictures.shape[1:] for pictures in images}) > 1:
+        raise BadInput(f"{name}: train images are {images[0].shape[1:]} and test images {images[1].shape[1:]}")
+    joined = np.concatenate(labels).astype(np.int64)
+    count = int(joined.max(initial=-1)) + 1 if classes is None else classes
+    return Dataset(np.concatenate(images), joined, count, numbered(count), name)
+
+
+def _find(place: Path | Traversable, prefix: str, what: str, dimensions: int) -> Path | Traversable:
+    names = [f"{prefix}-{what}{mark}idx{dimensions}-ubyte{end}" for mark in "-." for end in ("", ".gz")]
+    for name in names:
+        if (found := place / name).is_file():
+            return found
+    raise BadInput(f"{place} holds none of {', '.join(names)}; one of them is needed")

@@ -1,0 +1,109 @@
+"""Folders of pictures, one sub-folder for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.data.dataset import Dataset
+from vauban.data.places import PATH, existing_folder
+from vauban.errors import BadInput, MissingExtra
+from vauban.specs import Parameter
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+
+
+def _side(text: str) -> int:
+    if (side := int(text)) < 1:
+        raise BadInput(f"{text} is not a number of pixels")
+    return side
+
+
+def _channels(text: str) -> int:
+    if text not in ("1", "3"):
+        raise BadInput(f"{text} is neither 1 (grey) nor 3 (colour)")
+    return int(text)
+
+
+PARAMETERS = {
+    "path": PATH,
+    "split": Parameter(str),
+    "size": Parameter(_side, example="224"),
+    "channels": Parameter(_channels, default=3),
+}
+
+
+def read(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the pictures of FOLDER/CLASS (or FOLDER/SPLIT/CLASS), uint8 [m, channels, height, width].
+
+    Classes are the sub-folders in sorted order, and so are the pictures in each. With `size` a picture is scaled
+    until its short side is that long, then its centre is cut out; without, all must have one shape.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("Pillow", "images", "reading pictures") from None
+    root = existing_folder(values["path"] if values["split"] is None else str(Path(values["path"]) / values["split"]))
+    classes = tuple(sorted(entry.name for entry in _visible(root) if entry.is_dir()))
+    listed = [(file, label) for label, folder in enumerate(classes) for file in _pictures(root / folder)]
+    if not listed:
+        raise BadInput(_nothing_found(root, classes))
+    images: NDArray[np.uint8] | None = None
+    for index, (path, _) in enumerate(listed):
+        try:
+            with Image.open(path) as picture:
+                pixels = _pixels(picture, values["size"], values["channels"])
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
+            raise BadInput(f"{path} cannot be read as a picture ({problem}); mend or remove it") from None
+        if images is None:
+            images = np.empty((len(listed), *pixels.shape), np.uint8)
+        if pixels.shape != images.shape[1:]:
+            raise BadInput(
+                f"{listed[0][0]} is {_size(images[0])} and {path} is {_size(pixels)}; make all pictures one shape or "
+                "give size="
+            )
+        images[index] = pixels
+    assert images is not None
+    labels = np.array([label for _, label in listed], np.int64)
+    return Dataset(images, labels, len(classes), classes, name)
+
+
+def _pixels(picture: Image, size: int | None, channels: int) -> NDArray[np.uint8]:
+    from PIL.Image import Resampling
+
+    picture = picture.convert("L" if channels == 1 else "RGB")
+    if size is not None:
+        short = min(picture.size)
+        width, height = (max(size, round(side * size / short)) for side in picture.size)
+        picture = picture.resize((width, height), Resampling.BILINEAR)
+        left, top = (width - size) // 2, (height - size) // 2
+        picture = picture.crop((left, top, left + size, top + size))
+    pixels = np.asarray(picture, np.uint8)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return [entry for entry in _visible(folder) if entry.is_file() and entry.suffix.lower() in ENDINGS]
+
+
+def _size(pixels: NDArray[Any]) -> str:
+    return f"{pixels.shape[2]} x {pixels.shape[1]}"
+
+
+def _nothing_found(root: Path, classes: tuple[str, ...]) -> str:
+    text = f"{root} has no pictures ({', '.join(ENDINGS)}) in sub-folders named after classes"
+    splits = [name for name in classes if any(_pictures(inner) for inner in _visible(root / name) if inner.is_dir())]
+    if splits:
+        return f"{text}, but {root / splits[0]} has; give split={splits[0]}"
+    return f"{text}; put them at {root / 'CLASS' / 'picture.png'}"

@@ -1,0 +1,96 @@
+"""Arrays saved by numpy.savez, for inputs that are in no other format."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.data.dataset import Dataset, numbered
+from vauban.errors import BadInput
+from vauban.specs import Parameter, choose
+
+
+def _layout(text: str) -> str:
+    return choose("layout", text, ("chw", "hwc"))
+
+
+def _classes(text: str) -> tuple[str, ...]:
+    if not text.isdecimal():
+        return tuple(text.split("/"))
+    if text == "0":
+        raise BadInput("there must be at least one class")
+    return numbered(int(text))
+
+
+PARAMETERS = {
+    "path": Parameter(str, required=True, example="FILE.npz"),
+    "images": Parameter(str, default="images"),
+    "labels": Parameter(str, example="labels"),
+    "classes": Parameter(_classes, example="10"),
+    "layout": Parameter(_layout, default="chw"),
+}
+
+
+def read(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the arrays of one .npz file: uint8 stays, other floats become float32.
+
+    Greys [m, h, w] gain a channel and layout=hwc is turned into [m, c, h, w]; other shapes stay. `classes` is a number
+    or names joined by /; without it, the largest label + 1. Labels may be missing unless labels= names them.
+    """
+    arrays = _load(values["path"], (values["images"], values["labels"] or "labels"))
+    for key in (values["images"], values["labels"]):
+        if key is not None and key not in arrays:
+            raise BadInput(
+                f"{values['path']} has no array {key!r}; it has {', '.join(_names(values['path'])) or 'none'}"
+            )
+    images = _images(arrays[values["images"]], values["layout"], name)
+    labels = arrays.get(values["labels"] or "labels")
+    if labels is not None and labels.dtype.kind not in "iu":
+        raise BadInput(f"{name}: labels are {labels.dtype}; integers are needed, labels.astype(numpy.int64)")
+    classes = values["classes"]
+    if classes is None:
+        classes = numbered(0 if labels is None else int(labels.max(initial=-1)) + 1)
+    return Dataset(images, None if labels is None else labels.astype(np.int64), len(classes), classes, name)
+
+
+def _images(images: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        raise BadInput(f"{name}: images are {images.dtype}; uint8 or floats are needed, images.astype(numpy.uint8)")
+    if layout == "hwc" and images.ndim not in (3, 4):
+        raise BadInput(f"{name}: layout=hwc needs images [m, h, w, c], and they have shape {images.shape}")
+    if images.ndim == 3:
+        images = images[:, None]
+    elif layout == "hwc":
+        images = images.transpose(0, 3, 1, 2)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(images, np.uint8 if images.dtype == np.uint8 else np.float32)
+
+
+def _open(path: str) -> Any:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise BadInput(f"path={path} is no file; a .npz written by numpy.savez is needed (now in {Path.cwd()})")
+    if not zipfile.is_zipfile(file):
+        raise BadInput(f"{path} is no .npz; write it with numpy.savez(path, images=..., labels=...)")
+    return np.load(file, allow_pickle=False)
+
+
+def _names(path: str) -> list[str]:
+    with _open(path) as opened:
+        return sorted(opened.files)
+
+
+def _load(path: str, keys: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    try:
+        with _open(path) as opened:
+            return {key: opened[key] for key in keys if key in opened.files}
+    except BadInput:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        raise BadInput(f"{path} cannot be read ({problem}); arrays of plain numbers are needed, no objects") from None

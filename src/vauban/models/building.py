@@ -1,0 +1,117 @@
+"""Turns a spec into a network: one of Vauban's own, or whatever a named function builds."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from vauban.errors import BadInput
+from vauban.models.normalise import normalised
+from vauban.models.registry import ARCHITECTURES, Imported, imported, read
+from vauban.specs import Spec
+
+
+def build(spec: str | Spec, *, seed: int | None = None) -> nn.Module:
+    """Return the network `spec` names with fresh weights: [batch, channels, height, width] around [0, 1] to scores.
+
+    With `seed` the weights are a function of it and the generator of the caller stays where it was.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        foreign = imported(str(spec))
+        return build_imported(foreign) if foreign else normalise_as(spec, build_bare(spec))
+
+
+def build_bare(spec: str | Spec) -> nn.Module:
+    """Return one of Vauban's networks without its normalisation: its tensors have the names of public weights."""
+    parsed, values = read(spec)
+    module, _, function = ARCHITECTURES[parsed.name].builder.partition(":")
+    network = {key: value for key, value in values.items() if key not in ("mean", "std")}
+    built: nn.Module = getattr(import_module(module), function)(**network)
+    return built
+
+
+def normalise_as(spec: str | Spec, net: nn.Module) -> nn.Module:
+    """Return `net` behind the normalisation that `spec` asks for."""
+    _, values = read(spec)
+    return normalised(net, values["mean"], values["std"])
+
+
+class Foreign(nn.Module):
+    """A callable that is no torch module, in a module's clothes."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def build_imported(spec: Imported) -> nn.Module:
+    """Return what `package.module:callable` returns when called with the spec's parameters."""
+    factory = _find(spec)
+    arguments = {key: _value(text) for key, text in spec.params.items()}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as problem:
+        given = ", ".join(arguments) or "nothing"
+        raise BadInput(f"{spec.module}:{spec.attribute} cannot be called with {given}: {problem}") from None
+    except ValueError:
+        pass
+    built = factory(**arguments)
+    if not callable(built):
+        raise BadInput(
+            f"{spec.module}:{spec.attribute} returned {type(built).__name__}; it must return a model, a callable "
+            "from a batch to scores"
+        )
+    return built if isinstance(built, nn.Module) else Foreign(built)
+
+
+def _find(spec: Imported) -> Callable[..., Any]:
+    if not all(part.isidentifier() for part in spec.module.split(".")):
+        raise BadInput(f"{spec.module!r} is no module name; write package.module:callable")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(spec.module)
+    except ModuleNotFoundError as problem:
+        if problem.name and (spec.module == problem.name or spec.module.startswith(f"{problem.name}.")):
+            raise BadInput(
+                f"{spec} needs the module {problem.name}, which is neither installed nor in {here}; known models are "
+                f"{', '.join(ARCHITECTURES)}"
+            ) from None
+        raise BadInput(f"importing {spec.module} failed: {problem}; install what it needs") from problem
+    try:
+        found = reduce(getattr, spec.attribute.split("."), module)
+    except AttributeError:
+        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise BadInput(
+            f"{spec.module} has no {spec.attribute!r}; it has {', '.join(public) or 'no callable'}"
+        ) from None
+    if not callable(found):
+        raise BadInput(
+            f"{spec.module}:{spec.attribute} is {type(found).__name__}; name a function that returns the model"
+        )
+    return found
+
+
+def _value(text: str) -> bool | int | float | str:
+    """Read true and false as bool, numbers as int or float, anything else as it stands."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text

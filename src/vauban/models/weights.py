@@ -1,0 +1,134 @@
+"""Reads tensors from weight files without running anything in them, and fits their names to a network."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from vauban.errors import BadInput
+
+SAFE = ".safetensors"
+PICKLED = (".pt", ".pth", ".bin", ".tar", ".ckpt")
+
+_WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights")
+_SHOWN = 4
+_ALONE = "write the weights alone: torch.save(model.state_dict(), path), or use safetensors"
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a weight file by name, and its metadata (safetensors has some, others none)."""
+    if not path.is_file():
+        raise BadInput(f"the weights {path} do not exist (now in {Path.cwd()}); give the path of a weight file")
+    if path.suffix == SAFE:
+        return _safetensors(path)
+    if path.suffix in PICKLED:
+        return _state_dict(_torch_file(path), path), {}
+    raise BadInput(f"{path} does not end in {SAFE}, {', '.join(PICKLED)}; name it after what it is")
+
+
+def fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return `found` under the names of `wanted`, one common prefix such as `module.` or `1.` stripped.
+
+    Every tensor must find its place, of the same shape: a missing or left-over one is an error. Only the counters of
+    batch normalisation, which older torch did not write, may be missing.
+    """
+    prefix = _prefix(found, wanted)
+    fitted = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+    unexpected = [n for n in found if not n.startswith(prefix) or n.removeprefix(prefix) not in wanted]
+    missing = []
+    for name, tensor in wanted.items():
+        if name in fitted:
+            continue
+        if name.endswith("num_batches_tracked"):
+            fitted[name] = torch.zeros_like(tensor, device="cpu")
+        else:
+            missing.append(name)
+    if missing or unexpected:
+        raise BadInput(f"{source} does not fit the model: {_sides(missing, unexpected)}; is it another architecture?")
+    wrong = [name for name in wanted if not _alike(fitted[name], wanted[name])]
+    if wrong:
+        pairs = (f"{n} is {_kind(fitted[n])} and {_kind(wanted[n])} is needed" for n in wrong)
+        raise BadInput(
+            f"{source} does not fit the model: {_few(pairs, len(wrong))}; check classes=, channels= and size="
+        )
+    return fitted
+
+
+def _prefix(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """Return the prefix under which most names fit; of equals, the longest."""
+    votes: Counter[str] = Counter()
+    for name in found:
+        starts = [0, *(match.end() for match in re.finditer(r"\.", name))]
+        votes.update(name[:start] for start in starts if name[start:] in wanted)
+    return max(votes, key=lambda prefix: (votes[prefix], len(prefix)), default="")
+
+
+def _alike(tensor: Tensor, wanted: Tensor) -> bool:
+    return tensor.shape == wanted.shape and tensor.is_floating_point() == wanted.is_floating_point()
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _sides(missing: list[str], unexpected: list[str]) -> str:
+    pairs = (("it lacks", missing), ("it has besides", unexpected))
+    return "; ".join(f"{verb} {_few(names, len(names))}" for verb, names in pairs if names)
+
+
+def _few(texts: Iterable[str], count: int) -> str:
+    shown = ", ".join(text for text, _ in zip(texts, range(_SHOWN), strict=False))
+    return f"{shown} and {count - _SHOWN} more" if count > _SHOWN else shown
+
+
+def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}, dict(opened.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError) as problem:
+        raise BadInput(f"{path} is no readable safetensors file ({problem}); fetch or save it again") from None
+
+
+def _torch_file(path: Path) -> Any:
+    try:
+        if _is_program(path):
+            raise BadInput(f"{path} is a TorchScript program, which loading would run: refused; {_ALONE}")
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except BadInput:
+        raise
+    except Exception as problem:
+        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
+        if named:
+            what = f"asks for {named[1]}, which could run code: refused, nothing in it was run"
+        else:
+            what = f"is broken, or holds more than tensors, which is never run ({type(problem).__name__})"
+        raise BadInput(f"{path} {what}; {_ALONE}") from None
+
+
+def _is_program(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def _state_dict(held: Any, path: Path) -> dict[str, Tensor]:
+    for _ in range(len(_WRAPPINGS)):
+        if not isinstance(held, Mapping) or not held:
+            break
+        if all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in held.items()):
+            return dict(held)
+        inner = [key for key in _WRAPPINGS if isinstance(held.get(key), Mapping)]
+        if len(inner) != 1:
+            keys = _few(map(repr, held), len(held))
+            raise BadInput(f"{path} holds {keys}, and one state dict under {', '.join(_WRAPPINGS)} is needed; {_ALONE}")
+        held = held[inner[0]]
+    raise BadInput(f"{path} holds no state dict (names and tensors); {_ALONE}")

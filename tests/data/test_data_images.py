@@ -1,0 +1,98 @@
+"""Folders of pictures: classes, sizes, splits and pictures that cannot be used."""
+
+import builtins
+
+import numpy as np
+import pytest
+
+from vauban.data import load
+from vauban.errors import BadInput, MissingExtra
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def paint(path, width, height, colour=(10, 20, 30)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (width, height), colour).save(path)
+
+
+def test_classes_are_the_sorted_folders_and_pictures_are_sorted_in_each(tmp_path):
+    for ending, (name, colour) in zip(
+        ("png", "bmp", "PNG", "webp"),
+        {"dog/b": (1, 1, 1), "cat/z": (2, 2, 2), "dog/a": (3, 3, 3), "emu/x": (4, 4, 4)}.items(),
+        strict=True,
+    ):
+        paint(tmp_path / f"{name}.{ending}", 5, 4, colour)
+    (tmp_path / "dog" / "notes.txt").write_text("no picture")
+    (tmp_path / ".hidden").mkdir()
+    read = load(f"images:path={tmp_path}")
+    assert read.class_names == ("cat", "dog", "emu")
+    assert read.labels.tolist() == [0, 1, 1, 2]
+    assert read.images.shape == (4, 3, 4, 5)
+    assert read.images[:3, 0, 0, 0].tolist() == [2, 3, 1]
+    assert read.name == f"images:path={tmp_path},channels=3"
+
+
+def test_pixels_keep_their_place_and_channels_their_order(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    (tmp_path / "one").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "one" / "a.png")
+    assert np.array_equal(load(f"images:path={tmp_path}").images[0], pixels.transpose(2, 0, 1))
+    cropped = load(f"images:path={tmp_path},size=4").images[0]
+    assert np.array_equal(cropped, pixels[:, 1:5].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 10), (10, 20), (10, 10), (3, 7), (31, 30)])
+def test_size_scales_the_short_side_and_cuts_the_centre(tmp_path, width, height):
+    paint(tmp_path / "one" / "a.png", width, height)
+    images = load(f"images:path={tmp_path},size=8").images
+    assert images.shape == (1, 3, 8, 8)
+    assert (images == np.array([10, 20, 30], np.uint8).reshape(3, 1, 1)).all()
+
+
+def test_greys_have_one_channel(tmp_path):
+    paint(tmp_path / "one" / "a.jpg", 6, 6, (100, 100, 100))
+    images = load(f"images:path={tmp_path},channels=1").images
+    assert images.shape == (1, 1, 6, 6)
+    assert (images == 100).all()
+    with pytest.raises(BadInput, match="neither 1"):
+        load(f"images:path={tmp_path},channels=2")
+
+
+def test_pictures_of_two_shapes_are_named(tmp_path):
+    paint(tmp_path / "one" / "a.png", 6, 6)
+    paint(tmp_path / "one" / "b.png", 6, 6)
+    paint(tmp_path / "two" / "c.png", 7, 6)
+    with pytest.raises(BadInput, match=r"one/a.png is 6 x 6 and .*two/c.png is 7 x 6.*size="):
+        load(f"images:path={tmp_path}")
+
+
+def test_split_is_a_folder_between(tmp_path):
+    paint(tmp_path / "val" / "one" / "a.png", 6, 6)
+    assert load(f"images:path={tmp_path},split=val").class_names == ("one",)
+    with pytest.raises(BadInput, match="give split=val"):
+        load(f"images:path={tmp_path}")
+    with pytest.raises(BadInput, match="does not exist"):
+        load(f"images:path={tmp_path},split=test")
+
+
+def test_broken_pictures_and_empty_folders_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="has no pictures"):
+        load(f"images:path={tmp_path}")
+    paint(tmp_path / "one" / "a.png", 6, 6)
+    (tmp_path / "one" / "b.png").write_bytes((tmp_path / "one" / "a.png").read_bytes()[:40])
+    with pytest.raises(BadInput, match=r"b.png cannot be read as a picture"):
+        load(f"images:path={tmp_path}")
+
+
+def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without_pillow(name, *rest):
+        if name.partition(".")[0] == "PIL":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_pillow)
+    with pytest.raises(MissingExtra, match=r"Pillow.*vauban\[images\]"):
+        load(f"images:path={tmp_path}")
