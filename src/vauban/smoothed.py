@@ -1,0 +1,204 @@
+"""The front door: a base classifier and a smoothing become a classifier whose answers carry proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.bounds.ranks import leaders, least_votes
+from vauban.claims import Certificates, check_alpha, check_settings, default_bounds, derive
+from vauban.errors import BadInput
+from vauban.inputs import Inputs, check_labels, prepare
+from vauban.seed import Seed
+from vauban.smoothing import Smoothing, build
+from vauban.smoothing.random import Stream
+from vauban.voting.voter import Model, Voter
+
+Tick = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The smoothed classifier's top k for m inputs: iterate for a tuple of labels each, or None where undecided.
+
+    `labels` [m, k]: masked where undecided, best first. `abstained` [m]: which inputs are undecided. `counts` [m, c].
+    """
+
+    labels: np.ma.MaskedArray
+    abstained: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.abstained)
+
+    def __getitem__(self, i: int) -> tuple[int, ...] | None:
+        return None if self.abstained[i] else tuple(int(label) for label in self.labels[i])
+
+    def __iter__(self) -> Iterator[tuple[int, ...] | None]:
+        return (self[i] for i in range(len(self)))
+
+
+class SmoothedClassifier:
+    """The vote's winner among views: the only thing a certificate speaks of.
+
+    `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes]; a module is put in
+    evaluation mode. `smoothing`: an object or its text. `rows`: the compute shape, how many views a forward pass sees.
+    `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`). `input_range`: what inputs may hold, None for anything.
+
+    >>> import torch, vauban as vb
+    >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
+    >>> smoothed = vb.SmoothedClassifier(above, vb.Gaussian(sigma=0.25), num_classes=2)
+    >>> certs = smoothed.certify(torch.ones(1, 4), y=[1], n=1_000, seed=1)
+    >>> certs.abstained.tolist(), bool(0 < certs.radius[0] < 1)
+    ([False], True)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        smoothing: Smoothing | str,
+        *,
+        num_classes: int,
+        device: torch.device | str | None = None,
+        rows: int | None = None,
+        in_flight: int = 1,
+        arithmetic: str = "auto",
+        input_range: tuple[float, float] | None = (0.0, 1.0),
+        channels_last: bool = False,
+    ):
+        if num_classes < 2:
+            raise BadInput(f"num_classes={num_classes}: at least two classes are needed")
+        if isinstance(model, torch.nn.Module):
+            model.eval()
+            device = device or next((p.device for p in model.parameters()), None)
+        self.model = model
+        self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
+        self.num_classes = num_classes
+        self.device = torch.device(device or "cpu")
+        self.rows = rows
+        self.in_flight = in_flight
+        self.arithmetic = arithmetic
+        self.input_range = input_range
+        self.channels_last = channels_last
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        k: int = 1,
+        n: int = 1_000,
+        alpha: float = 1e-3,
+        seed: int | None = None,
+        tick: Tick | None = None,
+    ) -> Predictions:
+        """The top k labels of each input of `x` [m, ...], or undecided. [Jia2020] PREDICT
+
+        Each answer is wrong with probability at most alpha.
+        """
+        inputs = self.prepare(x)
+        alpha_left = self.predict_alpha(k=k, n=n, alpha=alpha, inputs=inputs)
+        counts = self._poll_all(inputs, Seed.of(seed), "predict", n, tick)
+        labels, undecided = leaders(counts, k, alpha_left)
+        masked: np.ma.MaskedArray = np.ma.masked_array(labels, np.repeat(undecided[:, None], k, axis=1))
+        return Predictions(masked, undecided, counts)
+
+    def certify(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        k: int = 1,
+        n: int = 100_000,
+        alpha: float = 1e-3,
+        bounds: str | None = None,
+        n0: int = 100,
+        seed: int | None = None,
+        tick: Tick | None = None,
+    ) -> Certificates:
+        """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
+
+        With `y` [m] that label is certified. Without (k = 1), `n0` votes that are not counted choose it. Each claim is
+        wrong with probability at most alpha. `bounds`: "binocp" (default for k = 1), "simuem" (default above) or "half".
+        """
+        inputs = self.prepare(x)
+        if y is None and k != 1:
+            raise BadInput(f"k={k} without y: give the label to certify, or k=1 to let {n0} votes choose it")
+        self.check(k=k, n=n, alpha=alpha, bounds=bounds, inputs=inputs)
+        secret = Seed.of(seed)
+        if y is not None:
+            labels = check_labels(y, len(inputs.values), self.num_classes)
+        else:
+            check_n0(n0)
+            labels = self._poll_all(inputs, secret, "choose", n0, tick).argmax(axis=1)
+        counts = self._poll_all(inputs, secret, "count", n, tick)
+        deviation = self.deviation(inputs)
+        certs = derive(counts, labels, self.smoothing.law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+        return certs if y is not None else replace(certs, truth=None)
+
+    def prepare(self, x: Any) -> Inputs:
+        """Check inputs and put them on their grid."""
+        return prepare(x, self.arithmetic, self.input_range)
+
+    def deviation(self, inputs: Inputs) -> float:
+        """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
+        return self.smoothing.deviation(inputs.values[0].numel(), inputs.levels)
+
+    def check(self, *, k: int, n: int, alpha: float, bounds: str | None, inputs: Inputs) -> None:
+        """Refuse settings that can certify nothing, before any vote is cast."""
+        bounds = bounds or default_bounds(k)
+        deviation = self.deviation(inputs)
+        check_settings(
+            k=k,
+            alpha=alpha,
+            num_classes=self.num_classes,
+            n=n,
+            bounds=bounds,
+            law=self.smoothing.law,
+            deviation=deviation,
+        )
+
+    def predict_alpha(self, *, k: int, n: int, alpha: float, inputs: Inputs) -> float:
+        """What is left of alpha when all n views are to be those of the exact law: n views deviate n times as far."""
+        check_alpha(alpha)
+        if not 1 <= k < self.num_classes:
+            raise BadInput(f"k={k} of {self.num_classes} classes: k must be at least 1 and below the number of classes")
+        left = alpha - n * self.deviation(inputs)
+        if left <= 0 or n < least_votes(k, left):
+            least = least_votes(k, alpha)
+            raise BadInput(f"n={n} can decide nothing at alpha={alpha:g} (top-{k}): the least is {least}")
+        return left
+
+    def voter(self, shape: torch.Size) -> Voter:
+        """The voter for inputs of this shape."""
+        rows = self.rows or choose_rows(shape, self.device)
+        return Voter(
+            self.model, self.smoothing, self.num_classes, rows, self.device, self.in_flight, self.channels_last
+        )
+
+    def _poll_all(self, inputs: Inputs, seed: Seed, stage: str, n: int, tick: Tick | None) -> NDArray[np.int64]:
+        voter = self.voter(inputs.values.shape[1:])
+        return np.stack(
+            [
+                next(voter.cast(x, Stream(seed, stage, i), [n], inputs.levels, tick=tick))[1]
+                for i, x in enumerate(inputs.values)
+            ]
+        )
+
+
+def check_n0(n0: int) -> None:
+    """Refuse to let no votes choose a label."""
+    if n0 < 1:
+        raise BadInput(f"n0={n0}: at least one uncounted vote is needed to choose the label, 100 is usual")
+
+
+def choose_rows(shape: torch.Size, device: torch.device) -> int:
+    """A compute shape that keeps the device busy and fits: fewer rows for larger inputs, a divisor of 1,000 always."""
+    budget = 2**22 if device.type == "cpu" else 2**26
+    most = 100 if device.type == "cpu" else 1000
+    fitting = [rows for rows in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if rows <= most]
+    return max((rows for rows in fitting if rows * shape.numel() <= budget), default=1)

@@ -1,0 +1,64 @@
+"""What every way of making views has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import torch
+
+from vauban.certificates.law import Law
+from vauban.specs import Spec
+from vauban.threats import Threat
+
+
+class Smoothing(ABC):
+    """Makes views of an input from random words; its law says what votes on them prove.
+
+    Inputs come in one of two arithmetics. "grid": integers 0..levels that stand for [0, 1] (8-bit pictures: 255 levels);
+    noise is drawn and added in integers and the sum divided once. "float" (levels None): numbers that have no grid.
+    """
+
+    law_type: ClassVar[type[Law]]
+    law: Law
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Self:
+        """Build the smoothing from its text form."""
+        self = cls.__new__(cls)
+        self.law = cls.law_type.from_spec(spec)
+        return self
+
+    @property
+    def spec(self) -> Spec:
+        """The text form that rebuilds this smoothing."""
+        return self.law.spec
+
+    @property
+    def threat(self) -> Threat:
+        """What its certificates speak of."""
+        return self.law.threat
+
+    @abstractmethod
+    def words(self, shape: torch.Size) -> int:
+        """How many random words one view of an input of this shape takes."""
+
+    @abstractmethod
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        """One view per row of `words` [count, self.words(shape)], float32 [count, ...shape].
+
+        `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers on the grid.
+        """
+
+    @abstractmethod
+    def deviation(self, size: int, levels: int | None) -> float:
+        """Total variation between the views' law and the certificate's, for inputs of `size` numbers."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in self.spec.params.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Smoothing) and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        return hash(str(self.spec))

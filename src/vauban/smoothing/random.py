@@ -1,0 +1,79 @@
+"""Randomness that is addressed, not consumed: word w of view j of input i is a function of (seed, stage, i, j, w).
+
+The function is Philox4x64-10 [Salmon2011], NumPy's generator on the CPU and the same arithmetic in torch elsewhere, so
+every device sees the same words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vauban.seed import Seed
+
+WORDS_PER_BLOCK = 4
+STAGES = {"count": 0, "choose": 1, "predict": 2, "train": 3, "probe": 4}
+
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_INCREMENTS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Stream:
+    """All the randomness of one input in one stage of a run."""
+
+    seed: Seed
+    stage: str
+    input: int
+
+    def words(self, start: int, views: int, per_view: int, device: torch.device) -> torch.Tensor:
+        """Uniform integers in [0, 2^63), int64 [views, per_view], for the views start, start + 1, …"""
+        blocks = -(-per_view // WORDS_PER_BLOCK)
+        first, count = start * blocks, views * blocks
+        if device.type == "cpu":
+            raw = torch.from_numpy(self._numpy_words(first, count))
+        else:
+            raw = self._torch_words(first, count, device)
+        return raw.view(views, blocks * WORDS_PER_BLOCK)[:, :per_view]
+
+    def _numpy_words(self, first: int, count: int) -> np.ndarray:
+        counter = first | self.input << 64 | STAGES[self.stage] << 128
+        generator = np.random.Philox(key=self.seed.key, counter=counter)
+        words = generator.random_raw(count * WORDS_PER_BLOCK)
+        words >>= np.uint64(1)
+        return words.view(np.int64)
+
+    def _torch_words(self, first: int, count: int, device: torch.device) -> torch.Tensor:
+        # NumPy steps its counter before it draws, hence the + 1.
+        c0 = torch.arange(first + 1, first + 1 + count, dtype=torch.int64, device=device)
+        c1 = torch.full_like(c0, _signed(self.input))
+        c2 = torch.full_like(c0, STAGES[self.stage])
+        c3 = torch.zeros_like(c0)
+        k0, k1 = self.seed.key & (2**64 - 1), self.seed.key >> 64
+        for _ in range(_ROUNDS):
+            high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+            high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+            c0, c1, c2, c3 = high1 ^ c1 ^ _signed(k0), low1, high0 ^ c3 ^ _signed(k1), low0
+            k0, k1 = (k0 + _INCREMENTS[0]) % 2**64, (k1 + _INCREMENTS[1]) % 2**64
+        words = torch.stack([c0, c1, c2, c3], dim=1).view(-1)
+        return (words >> 1) & (2**63 - 1)
+
+
+def _signed(word: int) -> int:
+    """The int64 with the same 64 bits."""
+    return word - 2**64 if word >= 2**63 else word
+
+
+def _multiply(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low 64 bits of the unsigned 128-bit products a * b, bits held in int64; by halves of 32 bits."""
+    mask = 0xFFFFFFFF
+    a0, a1 = a & mask, (a >> 32) & mask
+    b0, b1 = b & mask, b >> 32
+    low = a0 * b0
+    cross = a1 * b0 + ((low >> 32) & mask)
+    other = a0 * b1 + (cross & mask)
+    high = a1 * b1 + ((cross >> 32) & mask) + ((other >> 32) & mask)
+    return high, a * _signed(b)

@@ -1,0 +1,23 @@
+"""What tests share: quiet threads, and a tiny classifier whose probabilities are known in closed form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def half_spaces() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Three classes cut by the mean of a view at 0.25 and 0.75."""
+
+    def model(views: torch.Tensor) -> torch.Tensor:
+        mean = views.flatten(1).mean(dim=1)
+        return torch.stack([0.25 - mean, -(mean - 0.5).abs() + 0.25, mean - 0.75], dim=1)
+
+    return model
