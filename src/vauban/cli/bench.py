@@ -1,0 +1,52 @@
+"""vauban bench: speed, measured side by side in one run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+app = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+@example("vauban bench certify", "vauban bench certify --model resnet18:channels=3,classes=10 --rows 50")
+def certify(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="architecture, random weights; repeatable")
+    ] = None,
+    smoothing: common.SmoothingOption = "gaussian:sigma=0.5",
+    rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
+    seconds: Annotated[float, typer.Option(help="time for each way of each model")] = 20.0,
+    batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead")] = "auto",
+    device: common.DeviceOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Votes per second: bare forward passes, the usual loop of published scripts, and Vauban."""
+    from vauban.bench.certify import measure
+    from vauban.cli.asked import read_in_flight
+
+    where = common.pick_device(device)
+    results = []
+    for spec in model or ["cnn", "resnet18"]:
+        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
+            results.append(measure(spec, smoothing, rows, seconds, read_in_flight(batch), where, tick))
+    if json:
+        common.print_json(results)
+        return
+    table = [
+        [
+            f"{r['model']} at {r['rows']} rows",
+            f"{r['bare']:,.0f}",
+            f"{r['loop']:,.0f}",
+            f"{r['vauban']:,.0f}",
+            f"{r['vauban_to_bare']:.3f}",
+            f"{r['vauban_to_loop']:.3f}",
+        ]
+        for r in results
+    ]
+    headers = ["votes per second", "(a) bare", "(b) loop", "(c) Vauban", "c / a", "c / b"]
+    common.print_table(headers, table, title=f"{smoothing} on {results[0]['device']}, {results[0]['threads']} threads")

@@ -1,0 +1,104 @@
+"""vauban certify: cast votes, keep them in a run folder, print what they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+from vauban.cli.show import show_run
+
+if TYPE_CHECKING:
+    from vauban.cli.asked import Asked
+    from vauban.runs.certify import Settings
+
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", help="run folder; one that is there is taken up where it ended")
+]
+BatchOption = Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")]
+RowsOption = Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")]
+RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]
+
+
+@example(
+    "vauban certify --data mnist:split=test --smoothing gaussian:sigma=0.5 -k 1 -n 10000 --every 50 --out runs/mnist",
+    "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
+)
+def certify(
+    out: OutOption,
+    smoothing: common.SmoothingOption,
+    data: common.DataOption = "mnist",
+    model: common.ModelOption = None,
+    weights: common.WeightsOption = None,
+    k: common.KOption = 1,
+    n: Annotated[int, typer.Option("-n", help="votes counted per input")] = 100_000,
+    alpha: common.AlphaOption = 0.001,
+    bounds: common.BoundsOption = None,
+    label: Annotated[
+        str | None, typer.Option(help="given: certify the true label; votes: let --n0 votes choose it [given]")
+    ] = None,
+    n0: Annotated[
+        int | None, typer.Option(help="uncounted votes that choose the label (means --label votes) [100]")
+    ] = None,
+    every: common.EveryOption = 1,
+    limit: common.LimitOption = None,
+    batch: BatchOption = "auto",
+    rows: RowsOption = None,
+    arithmetic: Annotated[str, typer.Option(help="auto, grid (8-bit pictures, integer noise) or float")] = "auto",
+    device: common.DeviceOption = "auto",
+    seed: common.SeedOption = None,
+    radii: RadiiOption = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Certify a data set: how far may each input be changed while its label stays in the top k?
+
+    Votes go to a run folder that survives any interruption; the same command takes it up again.
+    """
+    from vauban.cli.asked import assemble, read_in_flight
+    from vauban.report.summary import parse_radii
+    from vauban.runs.certify import Settings
+
+    wanted_radii = parse_radii(radii)
+    asked = assemble(
+        model=model,
+        weights=weights,
+        data=data,
+        smoothing=smoothing,
+        every=every,
+        limit=limit,
+        device=device,
+        in_flight=read_in_flight(batch),
+        rows=rows,
+        arithmetic=arithmetic,
+    )
+    label = label or ("given" if n0 is None else "votes")
+    settings = Settings(k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=100 if n0 is None else n0)
+    certify_into(out, asked, settings, seed=seed, quiet=json)
+    show_run(out, wanted_radii, json)
+
+
+def certify_into(out: Path, asked: Asked, settings: Settings, *, seed: int | None, quiet: bool) -> None:
+    """Cast the votes that `out` lacks, with a progress bar."""
+    from vauban.runs.certify import Outlook, Source
+    from vauban.runs.certify import certify as run
+
+    def bar(outlook: Outlook) -> AbstractContextManager[Callable[[int], None]]:
+        if outlook.inputs_done and not quiet:
+            typer.echo(f"{out}: {outlook.inputs_done} of {outlook.inputs} inputs are done already", err=True)
+        doing = f"certifying {outlook.inputs - outlook.inputs_done} inputs"
+        return common.progress(doing, outlook.votes_left, "votes", quiet)
+
+    source = Source(
+        asked.data.name,
+        asked.data.fingerprint(),
+        asked.index.tolist(),
+        None if asked.data.labels is None else asked.data.labels.tolist(),
+        asked.loaded.spec,
+        asked.loaded.fingerprint,
+    )
+    run(out, asked.smoothed, asked.inputs, source, settings, seed=seed, bar=bar)

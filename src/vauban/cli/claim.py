@@ -1,0 +1,92 @@
+"""vauban claim: claims derived again from votes that were cast before, without the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+
+@example(
+    "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
+    "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
+)
+def claim(
+    votes: Annotated[
+        Path, typer.Argument(help="a run folder, or a text file: counts per class, label last, a row per input")
+    ],
+    smoothing: Annotated[
+        str | None, typer.Option("--smoothing", "-s", help="law of the noise; needed for a text file")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="certify the label among the top k [the run's, or 1]")] = None,
+    alpha: Annotated[float | None, typer.Option(help="failure probability per input [the run's, or 0.001]")] = None,
+    bounds: common.BoundsOption = None,
+    n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
+    radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
+    rho: Annotated[float, typer.Option(help="failure probability of the claim about the whole data set")] = 0.001,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained")] = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
+    from vauban.certificates import law
+    from vauban.claims import derive
+    from vauban.cli.asked import check_out
+    from vauban.errors import BadInput
+    from vauban.files import replace_file
+    from vauban.report.summary import nice_radii, parse_radii, rows
+    from vauban.runs.counts import claims_csv, floor_text, read_counts
+    from vauban.runs.derive import certificates, read_votes
+
+    wanted = parse_radii(radii)
+    if out:
+        check_out(out)
+    if votes.is_dir():
+        run = read_votes(votes)
+        if smoothing is not None and law(smoothing) != law(run.manifest["smoothing"]):
+            raise BadInput(
+                f"{votes} was voted on under {run.manifest['smoothing']}, not {smoothing}: leave --smoothing out"
+            )
+        certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n)
+    else:
+        if smoothing is None:
+            raise BadInput(
+                f"{votes} holds bare counts: say which noise they were cast under, --smoothing gaussian:sigma=0.5"
+            )
+        if n is not None:
+            raise BadInput("-n chooses a look of a run; a text file of counts has only its full number of votes")
+        noise = law(smoothing)
+        counts, labels = read_counts(votes)
+        certs = derive(
+            counts, labels, noise, k=1 if k is None else k, alpha=0.001 if alpha is None else alpha, bounds=bounds
+        )
+        index = None
+    if out:
+        replace_file(out, claims_csv(certs, index).encode())
+    if certs.truth is None:
+        summary: dict[str, object] = {"inputs": len(certs), "undecided": certs.undecided}
+        lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
+    else:
+        summary = certs.summary(nice_radii(certs) if wanted is None else wanted, rho)
+        lines = rows(summary)
+    if json:
+        places = range(len(certs)) if index is None else index.tolist()
+        claims = [
+            {
+                "index": i,
+                "label": int(label),
+                "radius": None if gone else float(floor_text(float(r))),
+                "abstained": bool(gone),
+            }
+            for i, label, r, gone in zip(places, certs.label, certs.radius, certs.abstained, strict=True)
+        ]
+        common.print_json(summary | {"claims": claims})
+        return
+    title = f"{certs.law.spec}, {int(certs.counts[0].sum()):,} votes an input, alpha {certs.alpha:g}, {certs.bounds}"
+    headers = [f"top {certs.k} of {len(certs)} inputs", "these", f"proven at {1 - rho:g}"]
+    common.print_table(headers[: len(lines[0])], lines, title=title)
+    if out:
+        typer.echo(f"claims: {out}")

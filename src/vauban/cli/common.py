@@ -1,0 +1,142 @@
+"""What commands share: options, errors with exit codes, progress, and the way results are printed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from vauban.errors import BadInput, VaubanError
+
+INTERRUPTED = 130
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="a .safetensors file, an architecture or package.module:callable [packaged one for mnist]"
+    ),
+]
+WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model: .safetensors, .pt or .pth")]
+DataOption = Annotated[str, typer.Option("--data", "-d", help="data set, name:key=value,… (see: vauban data)")]
+SmoothingOption = Annotated[str, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5")]
+KOption = Annotated[int, typer.Option("-k", help="certify the label among the top k")]
+AlphaOption = Annotated[float, typer.Option(help="failure probability allowed per input")]
+BoundsOption = Annotated[
+    str | None, typer.Option(help="binocp, simuem or half [binocp for k = 1, simuem above]", show_default=False)
+]
+EveryOption = Annotated[int, typer.Option(min=1, help="take every n-th input")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="take at most this many inputs")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
+SeedOption = Annotated[
+    int | None, typer.Option(help="seed of the noise [from the operating system]", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+
+
+def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command its errors' exit codes, and examples that its help shows."""
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                command(*args, **kwargs)
+            except VaubanError as problem:
+                typer.echo(f"error: {problem}", err=True)
+                raise typer.Exit(problem.exit_code) from None
+            except KeyboardInterrupt:
+                typer.echo("\nstopped; what was done is kept: run the same command again to go on", err=True)
+                raise typer.Exit(INTERRUPTED) from None
+
+        shown = "\n\n".join(f"  {line}" for line in lines)
+        run.__doc__ = (
+            f"{command.__doc__}\n\n\b\nExample:\n{chr(10).join('  ' + line for line in lines)}" if shown else ""
+        )
+        return run
+
+    return wrap
+
+
+def pick_device(name: str) -> str:
+    """The device asked for, or the fastest there is."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise BadInput(f"device {name!r} is not there: 'auto' and 'cpu' always are, 'cuda' needs a GPU") from None
+    return name
+
+
+@contextmanager
+def progress(label: str, total: int, unit: str, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show a bar with rate and time left on stderr; yields the function that is told of work done."""
+    if quiet or total == 0:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        yield from _bar(label, total, unit)
+    else:
+        yield from _lines(label, total, unit)
+
+
+def _bar(label: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.completed:,.0f}/{task.total:,.0f} {unit}  {task.speed or 0:,.0f}/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), speed_estimate_period=10) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def _lines(label: str, total: int, unit: str, every: float = 10.0) -> Iterator[Callable[[int], None]]:
+    """Without a terminal: a line every ten seconds."""
+    began = told = time.monotonic()
+    done = 0
+
+    def tick(more: int) -> None:
+        nonlocal told, done
+        done += more
+        now = time.monotonic()
+        if now - told >= every:
+            told, rate = now, done / (now - began)
+            left = (total - done) / rate
+            print(f"{label}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left:,.0f} s left", file=sys.stderr, flush=True)
+
+    yield tick
+
+
+def print_json(value: Any) -> None:
+    """Print for machines."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def print_table(headers: list[str], rows: list[list[str]], title: str | None = None) -> None:
+    """Print for people: an aligned table, numbers to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headers, box=SIMPLE_HEAD)
+    for i, column in enumerate(table.columns):
+        column.justify = "left" if i == 0 else "right"
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if title:
+        console.print(title)
+    console.print(table)

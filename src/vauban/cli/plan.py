@@ -1,0 +1,87 @@
+"""vauban plan: what settings can prove and what they cost, before anything is spent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+
+@example("vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --alpha 0.001")
+def plan(
+    smoothing: common.SmoothingOption,
+    data: common.DataOption = "mnist",
+    model: common.ModelOption = None,
+    weights: common.WeightsOption = None,
+    k: common.KOption = 1,
+    n: Annotated[int, typer.Option("-n", help="votes counted per input")] = 100_000,
+    alpha: common.AlphaOption = 0.001,
+    bounds: common.BoundsOption = None,
+    every: common.EveryOption = 1,
+    limit: common.LimitOption = None,
+    device: common.DeviceOption = "auto",
+    seconds: Annotated[float, typer.Option(help="how long to measure the model's speed")] = 2.0,
+    json: common.JsonOption = False,
+) -> None:
+    """Say the least n, the largest radius these settings can ever certify, the votes and the time they take."""
+    from vauban.bench.rate import votes_per_second
+    from vauban.bounds.ranks import least_votes
+    from vauban.claims import check_alpha, default_bounds, largest_radius, least_n
+    from vauban.cli.asked import assemble
+    from vauban.errors import BadInput
+    from vauban.runs.counts import floor_text
+
+    check_alpha(alpha)
+    asked = assemble(
+        model=model, weights=weights, data=data, smoothing=smoothing, every=every, limit=limit, device=device
+    )
+    classes, law, inputs = asked.smoothed.num_classes, asked.smoothed.smoothing.law, len(asked.index)
+    if not 1 <= k < classes:
+        raise BadInput(f"k={k} of {classes} classes: k must be at least 1 and below the number of classes")
+    way = bounds or default_bounds(k)
+    deviation = asked.smoothed.deviation(asked.inputs)
+    least = least_n(k, alpha, classes, way, law, deviation)
+    farthest = largest_radius(n, k, alpha, classes, way, law, deviation) if n >= 1 else None
+    rate = votes_per_second(asked.smoothed, asked.inputs, seconds)
+    result = {
+        "smoothing": str(asked.smoothed.smoothing.spec),
+        "threat": law.threat.sentence("the radius"),
+        "k": k,
+        "alpha": alpha,
+        "bounds": way,
+        "n": n,
+        "least_n": least,
+        "least_n_predict": least_votes(k, alpha),
+        "largest_radius": farthest,
+        "inputs": inputs,
+        "votes": inputs * n,
+        "votes_per_second": rate,
+        "seconds": inputs * n / rate,
+    }
+    if json:
+        common.print_json(result)
+    else:
+        rows = [
+            ["least n that can certify", f"{least:,}"],
+            ["least n that can predict", f"{result['least_n_predict']:,}"],
+            [f"largest radius at n = {n:,}", "none" if farthest is None else floor_text(farthest)[:-3]],
+            ["inputs", f"{inputs:,}"],
+            ["votes in all", f"{inputs * n:,}"],
+            ["votes per second, measured", f"{rate:,.0f}"],
+            ["time", duration(inputs * n / rate)],
+        ]
+        common.print_table([f"{result['smoothing']}, top {k}, alpha {alpha:g}, {way}", ""], rows)
+        typer.echo(f"A radius covers {law.threat.sentence('it')}.")
+    if farthest is None:
+        raise BadInput(f"n={n} can certify nothing at alpha={alpha:g}: the least is {least}")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"

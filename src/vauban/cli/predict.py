@@ -1,0 +1,70 @@
+"""vauban predict: the smoothed classifier's answers, each right with probability 1 - alpha."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+
+@example("vauban predict --data mnist --smoothing gaussian:sigma=0.5 -k 1 -n 1000 --limit 20 --out answers.csv")
+def predict(
+    smoothing: common.SmoothingOption,
+    data: common.DataOption = "mnist",
+    model: common.ModelOption = None,
+    weights: common.WeightsOption = None,
+    k: Annotated[int, typer.Option("-k", help="how many labels, in order")] = 1,
+    n: Annotated[int, typer.Option("-n", help="votes per input")] = 1_000,
+    alpha: common.AlphaOption = 0.001,
+    every: common.EveryOption = 1,
+    limit: common.LimitOption = None,
+    batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
+    device: common.DeviceOption = "auto",
+    seed: common.SeedOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Predict the top k labels of each input, or say that it is undecided."""
+    from vauban.cli.asked import assemble, check_out, read_in_flight
+    from vauban.files import replace_file
+
+    asked = assemble(
+        model=model,
+        weights=weights,
+        data=data,
+        smoothing=smoothing,
+        every=every,
+        limit=limit,
+        device=device,
+        in_flight=read_in_flight(batch),
+    )
+    if out:
+        check_out(out)
+    inputs = len(asked.index)
+    asked.smoothed.predict_alpha(k=k, n=n, alpha=alpha, inputs=asked.inputs)
+    with common.progress(f"predicting {inputs} inputs", inputs * n, "votes", json) as tick:
+        predictions = asked.smoothed.predict(asked.data.images, k=k, n=n, alpha=alpha, seed=seed, tick=tick)
+    truth = asked.data.labels
+    answers = list(zip(asked.index.tolist(), predictions, strict=True))
+    result: dict[str, object] = {"inputs": inputs, "undecided": float(predictions.abstained.mean())}
+    if truth is not None:
+        right = sum(labels is not None and int(truth[i]) in labels for i, (_, labels) in enumerate(answers))
+        result |= {"correct": right / inputs, "wrong": 1 - right / inputs - float(predictions.abstained.mean())}
+    if out:
+        lines = [f"{i},{' '.join(map(str, labels or ()))},{str(labels is None).lower()}" for i, labels in answers]
+        replace_file(out, "\n".join(["index,labels,abstained", *lines, ""]).encode())
+    if json:
+        common.print_json(result | {"predictions": [{"index": i, "labels": labels} for i, labels in answers]})
+        return
+    for i, labels in answers[:20] if out is None else []:
+        typer.echo(f"{i}: {'undecided' if labels is None else ' '.join(map(str, labels))}")
+    if out is None and inputs > 20:
+        typer.echo(f"… {inputs - 20} more (give --out to have them all)")
+    shown = {key: f"{100 * value:.2f} %" for key, value in result.items() if isinstance(value, float)}
+    common.print_table([f"top {k} of {inputs} inputs", ""], [[key, value] for key, value in shown.items()])
+    if out:
+        typer.echo(f"answers: {out}")

@@ -1,0 +1,71 @@
+"""vauban train: a base classifier that stays accurate on views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+
+@example("vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors")
+def train(
+    out: Annotated[Path, typer.Option("--out", "-o", help="where the weights go, .safetensors")],
+    smoothing: common.SmoothingOption,
+    data: common.DataOption = "mnist",
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="architecture (see: vauban models) [by data]")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="times every picture is seen")] = 10,
+    batch_size: Annotated[int, typer.Option(help="pictures per step")] = 128,
+    lr: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay")] = 5e-4,
+    augment: Annotated[str, typer.Option(help="none, shift or crop-flip")] = "none",
+    every: common.EveryOption = 1,
+    limit: common.LimitOption = None,
+    device: common.DeviceOption = "auto",
+    seed: Annotated[int, typer.Option(help="seed of weights, order and noise")] = 0,
+    json: common.JsonOption = False,
+) -> None:
+    """Train a base classifier on views of a data set (its train split unless another is named).
+
+    A checkpoint beside the output is kept every minute and at Ctrl-C; the same command takes it up.
+    """
+    from vauban.cli.asked import check_out
+    from vauban.data import load
+    from vauban.data.registry import with_split
+    from vauban.errors import BadInput
+    from vauban.models import canonical
+    from vauban.smoothing import build
+    from vauban.training import Recipe
+    from vauban.training import train as run
+    from vauban.training.trainer import Progress
+
+    if out.suffix != ".safetensors":
+        raise BadInput(f"--out {out}: weights are written as safetensors, so give a name that ends in .safetensors")
+    law = build(smoothing)
+    where = common.pick_device(device)
+    recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed)
+    selected, _ = load(with_split(data, "train")).select(every, limit)
+    channels, size = selected.images.shape[1], selected.images.shape[-1]
+    default = "cnn-small" if channels == 1 else "resnet18"
+    fitting = f"classes={selected.num_classes},channels={channels}" + (f",size={size}" if channels == 1 else "")
+    spec = canonical(model or f"{default}:{fitting}")
+    check_out(out)
+    last: list[Progress] = []
+
+    with common.progress(f"training {spec.split(':')[0]}", recipe.steps(len(selected.images)), "steps", json) as tick:
+
+        def told(state: Progress) -> None:
+            tick(state.step - (last[-1].step if last else 0))
+            last[:] = [state]
+
+        run(out, spec, selected, law, recipe, device=where, tick=told)
+    accuracy = last[-1].accuracy if last else float("nan")
+    if json:
+        common.print_json({"out": str(out), "model": spec, "base_accuracy_on_training_views": accuracy})
+    else:
+        typer.echo(f"{out}: {spec}, base accuracy {100 * accuracy:.1f} % on the last training views")

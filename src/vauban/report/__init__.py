@@ -1,0 +1,1 @@
+"""Reports: tables and pictures of what a run proves."""

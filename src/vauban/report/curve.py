@@ -1,0 +1,46 @@
+"""The curve people know: certified accuracy against radius, with what is proven of the whole data set below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vauban.claims import Certificates
+from vauban.errors import MissingExtra
+
+
+def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float = 1e-3) -> None:
+    """Write a PNG with one curve per set of certificates (one k each, usually) and its lower bound as a band."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingExtra("matplotlib", "report", "drawing a curve") from None
+    farthest = max(float(np.nanmax(c.radius, initial=0.0)) for c in curves)
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
+    for certs in curves:
+        corners = np.unique(np.concatenate([[0.0], certs.radius[certs.certified()]]))
+        accuracy = np.array([certs.accuracy(r) for r in corners])
+        proven = np.array([certs.accuracy_claim(r, rho) for r in corners])
+        # Between two radii that occur, the accuracy is that of the larger one; behind the last it is zero.
+        radii = np.append(corners, [corners[-1], farthest * 1.03])
+        accuracy, proven = np.append(accuracy, [0, 0]), np.append(proven, [0, 0])
+        (line,) = axes.step(radii, 100 * accuracy, where="pre", lw=1.8, label=f"top {certs.k}")
+        axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
+    law = curves[0].law
+    axes.set(
+        xlabel=f"certified {law.threat.name.upper()} radius, {law.threat.unit}",
+        ylabel="certified accuracy (%)",
+        ylim=(0, 100),
+        xlim=(0, farthest * 1.03 or 1),
+        title=title,
+    )
+    axes.grid(alpha=0.25)
+    axes.legend(title=f"band: proven of these {len(curves[0])} inputs\nwith confidence {1 - rho:g}", frameon=False)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,51 @@
+"""What a set of claims says in numbers: radii worth showing, and the rows of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vauban.claims import Certificates
+from vauban.errors import BadInput
+from vauban.runs.counts import floor_text
+
+
+def parse_radii(text: str | None) -> list[float] | None:
+    """Read radii separated by commas."""
+    if text is None:
+        return None
+    try:
+        radii = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"--radii {text}: numbers separated by commas are needed, for example 0,0.25,0.5") from None
+    if any(not 0 <= r < float("inf") for r in radii):
+        raise BadInput(f"--radii {text}: radii are at least 0")
+    return radii
+
+
+def nice_radii(certs: Certificates, most: int = 8) -> list[float]:
+    """Round radii from 0 to the largest certified one."""
+    farthest = float(np.nanmax(certs.radius, initial=0.0))
+    steps = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2.5, 5)]
+    step = next((s for s in steps if farthest / s <= most), steps[-1])
+    return [round(i * step, 10) for i in range(int(farthest / step) + 1)]
+
+
+def rows(summary: dict[str, Any]) -> list[list[str]]:
+    """A summary (`Certificates.summary`) as lines of a table: what, of these inputs, proven of all with confidence."""
+    median = summary["median_radius"]
+    lines = [
+        ["clean accuracy (most voted)", percent(summary["clean_accuracy"]), ""],
+        ["undecided", percent(summary["undecided"]), ""],
+    ]
+    if summary["certified_elsewhere"]:
+        lines.append(["certified for another label", percent(summary["certified_elsewhere"]), ""])
+    for line in summary["certified"]:
+        lines.append([f"certified at radius {line['radius']:g}", percent(line["accuracy"]), percent(line["at_least"])])
+    return [*lines, ["median radius", "none" if median is None else floor_text(median)[:-5], ""]]
+
+
+def percent(fraction: float) -> str:
+    """A fraction in per cent, rounded down."""
+    return f"{floor_text(100 * fraction + 1e-9)[:-7]} %"

@@ -1,0 +1,83 @@
+"""Plain text: counts that other tools wrote, and claims for other tools to read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import ROUND_FLOOR, Decimal
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.claims import Certificates
+from vauban.errors import BadInput
+
+_RADIUS_STEP = Decimal("1e-9")
+HEADER = ("index", "label", "radius", "abstained")
+
+
+def read_counts(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts [m, c] and labels [m] from a text file: one input per row, the label to certify as the last column.
+
+    Columns are separated by white space or commas; empty lines and what follows a # are skipped.
+    """
+    rows: list[list[int]] = []
+    try:
+        text = path.read_text()
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not a text file of counts") from None
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields = line.split("#", 1)[0].replace(",", " ").split()
+        if not fields:
+            continue
+        try:
+            row = [_whole(field) for field in fields]
+        except ValueError:
+            raise BadInput(
+                f"{path} line {number}: whole numbers are needed, counts per class and then the label"
+            ) from None
+        if rows and len(row) != len(rows[0]):
+            raise BadInput(f"{path} line {number} has {len(row)} columns where the first row has {len(rows[0])}")
+        rows.append(row)
+    if not rows or len(rows[0]) < 3:
+        raise BadInput(f"{path}: each row needs the counts of two or more classes and then the label to certify")
+    table = np.array(rows, dtype=np.int64)
+    return table[:, :-1], table[:, -1]
+
+
+def claims_csv(certs: Certificates, index: ArrayLike | None = None) -> str:
+    """Claims as CSV: index from 0, radius rounded down and empty where abstained."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADER)
+    for i, label, radius, abstained in zip(
+        np.arange(len(certs)) if index is None else np.asarray(index),
+        certs.label,
+        certs.radius,
+        certs.abstained,
+        strict=True,
+    ):
+        writer.writerow([i, label, "" if abstained else floor_text(float(radius)), "true" if abstained else "false"])
+    return out.getvalue()
+
+
+def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
+    """A radius in decimal, rounded down.
+
+    >>> floor_text(0.99999999999)
+    '0.999999999'
+    """
+    return format(Decimal(radius).quantize(step, rounding=ROUND_FLOOR), "f")
+
+
+def _whole(field: str) -> int:
+    try:
+        return int(field)
+    except ValueError:
+        value = float(field)
+        if value != int(value):
+            raise
+        return int(value)

@@ -1,0 +1,105 @@
+"""The manifest: everything a claim depends on, written before the first vote and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vauban.certificates import law
+from vauban.errors import Lie, RunRefused
+from vauban.files import replace_file
+
+SCHEMA = 1
+FILE = "manifest.json"
+ALPHA_SPLIT = {
+    "binocp": "alpha on the label's lower bound; a rival has at most what the label leaves",
+    "simuem": "alpha / classes on the label's lower bound and on each rival's upper bound",
+    "half": "alpha / 2 on the label's lower bound, alpha / 2 shared equally by the rivals' upper bounds",
+}
+
+Manifest = dict[str, Any]
+
+_SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
+
+
+def wording(manifest: Manifest) -> str:
+    """The claim in words: what a radius in this run says, and of what."""
+    statistics, arithmetic = manifest["statistics"], manifest["arithmetic"]
+    threat = law(manifest["smoothing"]).threat
+    attacks = (
+        "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
+        if arithmetic["mode"] == "grid"
+        else "Inputs have no grid; noise is floating point, and its rounding is not accounted for."
+    )
+    label = (
+        "the given label"
+        if statistics["label"] == "given"
+        else f"the label chosen by {statistics['n0']} uncounted votes"
+    )
+    return (
+        f"For each input that is not abstained, with probability at least 1 - {statistics['alpha']:g} over the votes, "
+        f"{label} is among the top {statistics['k']} of the smoothed classifier ({manifest['smoothing']}, over the base "
+        f"classifier {manifest['model']['sha256'][:12]} in the arithmetic recorded here) for {threat.sentence('its radius')}. "
+        f"{attacks}"
+    )
+
+
+def looks_up_to(n: int) -> list[int]:
+    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n, so that the impact of n costs no new votes.
+
+    >>> looks_up_to(1_500)
+    [100, 200, 500, 1000, 1500]
+    """
+    steps = [digit * 10**power for power in range(2, 19) for digit in (1, 2, 5)]
+    return [look for look in steps if look < n] + [n]
+
+
+def identity(manifest: Manifest) -> str:
+    """A hash of the whole manifest; every tally line is bound to it."""
+    return hashlib.sha256(canonical(manifest).encode()).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """JSON with one way of writing everything."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all."""
+    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
+    replace_file(folder / FILE, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
+
+
+def read(folder: Path) -> Manifest:
+    """Read a manifest of a schema this version understands."""
+    path = folder / FILE
+    if not path.is_file():
+        raise RunRefused(f"{folder} is not a run: it has no {FILE}")
+    try:
+        manifest = json.loads(path.read_bytes())
+        schema = manifest["schema"]
+    except (ValueError, KeyError, TypeError):
+        raise Lie(f"{path} cannot be read as a manifest") from None
+    if schema != SCHEMA:
+        raise RunRefused(f"{path} has schema {schema}; this version of Vauban reads schema {SCHEMA}")
+    return manifest
+
+
+def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
+    """The fields in which two manifests differ, as lines of text, but for those named in `ignore`."""
+    if path in ignore:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key, ignore)
+    elif old != new:
+        yield f"{path}: the run has {_short(old)}, now {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = canonical(value)
+    return text if len(text) <= 80 else text[:77] + "…"

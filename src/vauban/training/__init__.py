@@ -1,0 +1,5 @@
+"""Training: base classifiers that stay accurate on views."""
+
+from vauban.training.trainer import Recipe, train
+
+__all__ = ["Recipe", "train"]

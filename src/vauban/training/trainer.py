@@ -1,0 +1,197 @@
+"""The one trainer: shows a network views of its training pictures, and can be stopped and taken up at any step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from vauban.data import Dataset
+from vauban.errors import BadInput, RunRefused
+from vauban.files import replace_file
+from vauban.inputs import Inputs, prepare
+from vauban.models import build, save
+from vauban.seed import Seed
+from vauban.smoothing import Smoothing
+from vauban.smoothing.random import Stream
+from vauban.training.augment import augment
+
+CHECKPOINT_EVERY = 60.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train: AdamW, the learning rate rising over the first twentieth of the steps and falling on a cosine."""
+
+    epochs: int = 10
+    batch: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 5e-4
+    augment: str = "none"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or not self.lr > 0 or self.weight_decay < 0:
+            raise BadInput(f"{self}: epochs and batch must be at least 1, lr above 0, weight_decay at least 0")
+
+    def steps(self, size: int) -> int:
+        """How many steps training on `size` pictures takes."""
+        return self.epochs * math.ceil(size / self.batch)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after a step: mean loss and base accuracy on views over the last steps."""
+
+    step: int
+    steps: int
+    loss: float
+    accuracy: float
+
+
+def train(
+    out: Path,
+    model: str,
+    data: Dataset,
+    smoothing: Smoothing,
+    recipe: Recipe,
+    *,
+    device: torch.device | str = "cpu",
+    tick: Callable[[Progress], None] | None = None,
+    stop_after: int | None = None,
+) -> torch.nn.Module:
+    """Train the architecture `model` on views of `data` and save it at `out` with what made it.
+
+    A checkpoint beside `out` is written every minute and when interrupted; the same call takes it up, step by step as if
+    it had never stopped. `stop_after` ends early after that many steps, as an interruption would.
+    """
+    if data.labels is None:
+        raise BadInput(f"{data.name} has no labels to train on")
+    device = torch.device(device)
+    inputs, labels = prepare(data.images), torch.from_numpy(data.labels)
+    made_by = _made_by(model, data, smoothing, recipe)
+    network = build(model, seed=recipe.seed).to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    first = _resume(checkpoint, network, optimizer, made_by)
+    steps, saved, recent = recipe.steps(len(labels)), time.monotonic(), _Recent()
+    step = first
+    try:
+        while step < steps and (stop_after is None or step - first < stop_after):
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.lr * _schedule(step / steps)
+            rows = _batch_rows(step, len(labels), recipe)
+            loss, right = _step(network, optimizer, inputs, labels, rows, smoothing, recipe, step, device)
+            step += 1
+            recent.add(loss, right, len(rows))
+            if tick:
+                tick(Progress(step, steps, recent.loss, recent.accuracy))
+            if time.monotonic() - saved > CHECKPOINT_EVERY:
+                _checkpoint(checkpoint, network, optimizer, made_by, step)
+                saved = time.monotonic()
+    finally:
+        if step < steps:
+            _checkpoint(checkpoint, network, optimizer, made_by, step)
+    network.eval()
+    if step == steps:
+        save(out, network, model, {"trained": made_by, "base_accuracy_on_training_views": f"{recent.accuracy:.4f}"})
+        checkpoint.unlink(missing_ok=True)
+    return network
+
+
+def _step(
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: Inputs,
+    labels: torch.Tensor,
+    rows: torch.Tensor,
+    smoothing: Smoothing,
+    recipe: Recipe,
+    step: int,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One update on one view of each picture of the batch; its summed loss and its right answers, on the device."""
+    x, y = inputs.values[rows].to(device), labels[rows].to(device)
+    stream = Stream(Seed.of(recipe.seed), "train", step)
+    per_view = smoothing.words(x.shape[1:])
+    words = stream.words(0, len(rows), per_view + 3, device)
+    views = smoothing.views(augment(x, recipe.augment, words[:, per_view:]), words[:, :per_view], inputs.levels)
+    scores = network(views)
+    loss = torch.nn.functional.cross_entropy(scores, y)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    return loss.detach() * len(rows), (scores.detach().argmax(1) == y).sum()
+
+
+def _batch_rows(step: int, size: int, recipe: Recipe) -> torch.Tensor:
+    """Which pictures a step sees: every picture once an epoch, in an order that depends on seed and epoch alone."""
+    epoch, position = divmod(step, math.ceil(size / recipe.batch))
+    order = np.random.Generator(np.random.Philox(key=Seed.of(recipe.seed).key, counter=epoch << 192)).permutation(size)
+    return torch.from_numpy(order[position * recipe.batch : (position + 1) * recipe.batch])
+
+
+def _schedule(done: float) -> float:
+    """The learning rate's factor when this part of all steps is done."""
+    return min(1.0, done * 20) * (0.5 + 0.5 * math.cos(math.pi * done)) + 1e-4
+
+
+def _made_by(model: str, data: Dataset, smoothing: Smoothing, recipe: Recipe) -> str:
+    parts = {"model": model, "data": data.name, "data_sha256": data.fingerprint(), "smoothing": smoothing.spec}
+    return ", ".join(f"{key}={value}" for key, value in {**parts, **asdict(recipe)}.items())
+
+
+def _checkpoint(
+    path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, made_by: str, step: int
+) -> None:
+    content = BytesIO()
+    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "made_by": made_by, "step": step}
+    torch.save(state, content)
+    replace_file(path, content.getvalue())
+
+
+def _resume(path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, made_by: str) -> int:
+    """Load a checkpoint if there is one and return the step it stands at."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return 0
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if state["made_by"] != made_by:
+        raise RunRefused(
+            f"{path} was left by a training with other settings:\n  {state['made_by']}\nnow:\n  {made_by}\n"
+            "give those settings to go on with it, or remove it to begin anew"
+        )
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"])
+
+
+class _Recent:
+    """Running means of loss and accuracy that forget what is a hundred steps old; read from the device when asked."""
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+
+    def add(self, loss: torch.Tensor, right: torch.Tensor, size: int) -> None:
+        self._sums = [*self._sums[-99:], (loss, right, size)]
+
+    @property
+    def loss(self) -> float:
+        return self._mean(0)
+
+    @property
+    def accuracy(self) -> float:
+        return self._mean(1)
+
+    def _mean(self, which: Literal[0, 1]) -> float:
+        if not self._sums:
+            return float("nan")
+        total = torch.stack([entry[which].float() for entry in self._sums]).sum()
+        return float(total) / sum(size for _, _, size in self._sums)

@@ -1,0 +1,107 @@
+"""Recomputes every claim of a run from its tallies and refuses the first lie; imports no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from vauban import seed as seeds
+from vauban.certificates import law
+from vauban.errors import Incomplete, Lie
+from vauban.runs import manifest as manifests
+from vauban.runs.derive import CLAIMS, SEAL, read_votes, seal
+from vauban.runs.manifest import Manifest
+from vauban.seed import Seed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was checked in a run that told no lie."""
+
+    inputs: int
+    votes: int
+    claim: str
+
+
+def verify_run(folder: str | Path) -> Verdict:
+    """Check manifest, tallies, claims and seal of a run; raises `Lie` at the first thing that does not hold.
+
+    A run that is not finished raises `Incomplete`, after all that is there has been checked.
+    """
+    folder = Path(folder)
+    manifest = manifests.read(folder)
+    try:
+        _check_manifest(folder, manifest)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise Lie(f"{folder / manifests.FILE} lacks or garbles {problem}") from None
+    votes = read_votes(folder)
+    inputs = len(manifest["data"]["index"])
+    if len(votes.complete) < inputs:
+        if (folder / SEAL).exists():
+            raise Lie(f"{folder} is sealed, but only {len(votes.complete)} of its {inputs} inputs have all their votes")
+        raise Incomplete(
+            f"{folder} holds {len(votes.complete)} of {inputs} inputs: what is there is consistent; "
+            "run the same certify command again to finish it"
+        )
+    claims, hashes = seal(votes)
+    _check_claims(folder / CLAIMS, claims)
+    _check_seal(folder / SEAL, hashes)
+    return Verdict(inputs, inputs * manifest["statistics"]["n"], manifest["claim"])
+
+
+def _check_manifest(folder: Path, manifest: Manifest) -> None:
+    path = folder / manifests.FILE
+    statistics, arithmetic, data = manifest["statistics"], manifest["arithmetic"], manifest["data"]
+    noise = law(manifest["smoothing"])
+    told = manifest["threat"]
+    expected: list[tuple[str, Any, Any]] = [
+        ("the claim's wording", manifest["claim"], manifests.wording(manifest)),
+        (
+            "the threat",
+            (told["name"], told["ball"], told["unit"]),
+            (noise.threat.name, noise.threat.ball, noise.threat.unit),
+        ),
+        ("the looks", statistics["looks"], manifests.looks_up_to(statistics["n"])),
+        ("how alpha is split", statistics["alpha_split"], manifests.ALPHA_SPLIT[statistics["bounds"]]),
+        ("the number of indices", len(data["index"]), len(set(data["index"]))),
+    ]
+    if data["label"] is not None:
+        expected.append(("the number of labels", len(data["label"]), len(data["index"])))
+    for what, said, true in expected:
+        if said != true:
+            raise Lie(f"{path}: {what} should be {true!r}, not {said!r}")
+    if arithmetic["mode"] == "grid":
+        least = arithmetic["numbers_per_input"] * noise.rounded(arithmetic["levels"]).deviation
+        size = 1
+        for length in data["shape"]:
+            size *= length
+        if size != arithmetic["numbers_per_input"] or arithmetic["deviation_per_view"] < least * (1 - 1e-9):
+            raise Lie(
+                f"{path}: the noise deviates by {least:.3g} per view, not by {arithmetic['deviation_per_view']:.3g}"
+            )
+    elif arithmetic["mode"] != "float":
+        raise Lie(f"{path}: arithmetic {arithmetic['mode']!r} is neither grid nor float")
+    if (folder / seeds.FILE).exists() and Seed.read(folder).commitment != manifest["seed_commitment"]:
+        raise Lie(f"{folder / seeds.FILE} is not the seed that the manifest commits to")
+
+
+def _check_claims(path: Path, true: str) -> None:
+    if not path.exists():
+        raise Lie(f"{path} is gone: the run is complete, and its claims are missing")
+    said = path.read_bytes().decode(errors="replace").split("\n")
+    for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
+        if line != right:
+            raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
+
+
+def _check_seal(path: Path, true: dict[str, str]) -> None:
+    try:
+        said = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        raise Lie(f"{path} is gone or cannot be read: the run is complete, and its seal is missing") from None
+    for part, digest in true.items():
+        if not isinstance(said, dict) or said.get(part) != digest:
+            raise Lie(f"{path}: the {part} were changed after the run was sealed")
