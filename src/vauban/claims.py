@@ -69,6 +69,11 @@ class Certificates:
         return float((ahead.sum(axis=1) < self.k).mean())
 
     @property
+    def base_accuracy(self) -> float:
+        """Fraction of all votes that went to the true label: how the base classifier does on views."""
+        return float(self.counts[np.arange(len(self)), self._truth()].sum() / self.counts.sum())
+
+    @property
     def undecided(self) -> float:
         """Fraction of inputs for which nothing is claimed."""
         return float(self.abstained.mean())
@@ -93,6 +98,7 @@ class Certificates:
             "alpha": self.alpha,
             "bounds": self.bounds,
             "votes_per_input": int(self.counts[0].sum()),
+            "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "undecided": self.undecided,
             "certified_elsewhere": self.certified_elsewhere,

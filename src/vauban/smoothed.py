@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.bounds.ranks import leaders, least_votes
+from vauban.certificates.law import Law
 from vauban.claims import Certificates, check_alpha, check_settings, default_bounds, derive
 from vauban.errors import BadInput
 from vauban.inputs import Inputs, check_labels, prepare
@@ -137,16 +138,20 @@ class SmoothedClassifier:
             labels = self._poll_all(inputs, secret, "choose", n0, tick).argmax(axis=1)
         counts = self._poll_all(inputs, secret, "count", n, tick)
         deviation = self.deviation(inputs)
-        certs = derive(counts, labels, self.smoothing.law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+        certs = derive(counts, labels, self.law(inputs), k=k, alpha=alpha, bounds=bounds, deviation=deviation)
         return certs if y is not None else replace(certs, truth=None)
 
     def prepare(self, x: Any) -> Inputs:
         """Check inputs and put them on their grid."""
         return prepare(x, self.arithmetic, self.input_range)
 
+    def law(self, inputs: Inputs) -> Law:
+        """The law of the views of these inputs."""
+        return self.smoothing.law.for_shape(inputs.values.shape[1:])
+
     def deviation(self, inputs: Inputs) -> float:
         """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
-        return self.smoothing.deviation(inputs.values[0].numel(), inputs.levels)
+        return self.law(inputs).deviation(inputs.values.shape[1:], inputs.levels)
 
     def check(self, *, k: int, n: int, alpha: float, bounds: str | None, inputs: Inputs) -> None:
         """Refuse settings that can certify nothing, before any vote is cast."""

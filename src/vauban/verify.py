@@ -55,7 +55,7 @@ def verify_run(folder: str | Path) -> Verdict:
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
     path = folder / manifests.FILE
     statistics, arithmetic, data = manifest["statistics"], manifest["arithmetic"], manifest["data"]
-    noise = law(manifest["smoothing"])
+    noise = law(manifest["smoothing"]).for_shape(data["shape"])
     told = manifest["threat"]
     expected: list[tuple[str, Any, Any]] = [
         ("the claim's wording", manifest["claim"], manifests.wording(manifest)),
@@ -73,17 +73,11 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
     for what, said, true in expected:
         if said != true:
             raise Lie(f"{path}: {what} should be {true!r}, not {said!r}")
-    if arithmetic["mode"] == "grid":
-        least = arithmetic["numbers_per_input"] * noise.rounded(arithmetic["levels"]).deviation
-        size = 1
-        for length in data["shape"]:
-            size *= length
-        if size != arithmetic["numbers_per_input"] or arithmetic["deviation_per_view"] < least * (1 - 1e-9):
-            raise Lie(
-                f"{path}: the noise deviates by {least:.3g} per view, not by {arithmetic['deviation_per_view']:.3g}"
-            )
-    elif arithmetic["mode"] != "float":
-        raise Lie(f"{path}: arithmetic {arithmetic['mode']!r} is neither grid nor float")
+    if arithmetic["mode"] != ("float" if arithmetic["levels"] is None else "grid"):
+        raise Lie(f"{path}: arithmetic {arithmetic['mode']!r} does not go with {arithmetic['levels']} levels")
+    least = noise.deviation(data["shape"], arithmetic["levels"])
+    if not arithmetic["deviation_per_view"] >= least * (1 - 1e-9):
+        raise Lie(f"{path}: the noise deviates by {least:.3g} per view, not by {arithmetic['deviation_per_view']:.3g}")
     if (folder / seeds.FILE).exists() and Seed.read(folder).commitment != manifest["seed_commitment"]:
         raise Lie(f"{folder / seeds.FILE} is not the seed that the manifest commits to")
 

@@ -71,7 +71,7 @@ def test_one_view_of_each_is_the_view_of_each_alone() -> None:
 
 def test_deviation_at_imagenet_size_is_under_a_billionth() -> None:
     for sigma in (0.12, 0.25, 0.5, 1.0, 2.0):
-        assert 0 < Gaussian(sigma).deviation(3 * 224 * 224, 255) < 1e-9
+        assert 0 < Gaussian(sigma).law.deviation((3, 224, 224), 255) < 1e-9
 
 
 def test_text_form_builds_the_same_and_wrong_ones_are_answered() -> None:

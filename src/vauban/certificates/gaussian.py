@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,12 +31,15 @@ class GaussianLaw(Law):
 
     sigma: float
     name: ClassVar[str] = "gaussian"
-    threat: ClassVar[Threat] = L2
     parameters: ClassVar[dict[str, Parameter]] = {"sigma": Parameter(positive, required=True, example="0.5")}
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and math.isfinite(self.sigma)):
             raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.5")
+
+    @property
+    def threat(self) -> Threat:
+        return L2
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
         return Phi(Phi_inverse(p) + np.asarray(r) / self.sigma)
@@ -49,6 +53,9 @@ class GaussianLaw(Law):
 
     def rounded(self, levels: int) -> RoundedNoise:
         return rounded_noise(_tail, self.sigma, levels)
+
+    def deviation(self, shape: Sequence[int], levels: int | None) -> float:
+        return 0.0 if levels is None else math.prod(shape) * self.rounded(levels).deviation
 
 
 def _tail(x: mpmath.mpf) -> mpmath.mpf:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 from numpy.typing import ArrayLike
 
@@ -17,8 +18,12 @@ class Law(ABC):
     """A law of noise through its shifts; a subclass is a frozen dataclass whose fields are the spec's parameters."""
 
     name: ClassVar[str]
-    threat: ClassVar[Threat]
     parameters: ClassVar[dict[str, Parameter]]
+
+    @property
+    @abstractmethod
+    def threat(self) -> Threat:
+        """What its certificates speak of."""
 
     @abstractmethod
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
@@ -33,16 +38,38 @@ class Law(ABC):
     def scale(self) -> float:
         """A distance of the order of the radii this law certifies, where the search for a radius begins."""
 
+    @property
+    def farthest(self) -> float:
+        """The largest distance there is: no radius exceeds it."""
+        return float("inf")
+
+    def for_shape(self, shape: Sequence[int]) -> Self:
+        """The law on inputs of this shape; itself, unless its shifts depend on it."""
+        return self
+
     def rounded(self, levels: int) -> RoundedNoise:
         """The law rounded to the grid of step 1 / levels, as an integer table with its deviation."""
         raise NotImplementedError(f"{self.name} has no form on a grid")
 
+    def deviation(self, shape: Sequence[int], levels: int | None) -> float:
+        """Total variation between the views that are made of such an input and this law; floats are taken as they are."""
+        return 0.0
+
     @property
     def spec(self) -> Spec:
-        """The text form that rebuilds this law."""
-        return Spec(self.name, {key: f"{getattr(self, key):.12g}" for key in self.parameters})
+        """The text form that rebuilds this law: parameters that differ from their defaults, or have none."""
+        values = {key: getattr(self, key) for key in self.parameters}
+        shown = {k: v for k, v in values.items() if self.parameters[k].required or v != self.parameters[k].default}
+        return Spec(self.name, {key: _text(value) for key, value in shown.items()})
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
         """Build the law from its text form."""
         return cls(**read_params(spec, cls.parameters))
+
+
+def _text(value: Any) -> str:
+    """A parameter's value as the grammar writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else str(value)

@@ -24,18 +24,30 @@ def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.n
 
 
 def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
-    """Largest r [m] at which `stays` holds, found by bisection and rounded down; NaN where not even r = 0 does.
+    """Largest r [m] at which `stays` holds, rounded down; NaN where the label is not even certified at the input itself.
 
-    Within 1e-12 of the law's scale of the exact solution, and never above it.
+    By bisection, to 1e-12 of the law's scale and never above the exact solution; over whole numbers where the threat
+    counts, and there a radius of 0 says that the input itself is certified and nothing beyond it.
     """
     p_label, p_sums = np.asarray(p_label, dtype=float), np.asarray(p_sums, dtype=float)
     low = np.zeros(len(p_label))
     certified = stays(law, p_label, p_sums, low)
-    high = np.full(len(p_label), law.scale)
-    while (growing := stays(law, p_label, p_sums, high)).any():
-        low, high = np.where(growing, high, low), np.where(growing, 2 * high, high)
+    high = np.full(len(p_label), min(law.scale, law.farthest))
+    while (growing := stays(law, p_label, p_sums, high) & (high < law.farthest)).any():
+        low, high = np.where(growing, high, low), np.where(growing, np.minimum(2 * high, law.farthest), high)
+    low = np.where(stays(law, p_label, p_sums, high), high, low)
+    if law.threat.integer:
+        while (open_ := high - low > 1).any():
+            low, high = _halve(law, p_label, p_sums, low, high, np.where(open_, np.floor((low + high) / 2), low))
+        return np.where(certified, low, np.nan)
     for _ in range(int(np.ceil(np.log2(max(1.0, high.max(initial=0.0) / law.scale)))) + 40):
-        middle = (low + high) / 2
-        inside = stays(law, p_label, p_sums, middle)
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        low, high = _halve(law, p_label, p_sums, low, high, (low + high) / 2)
     return np.where(certified & (low > 0), low, np.nan)
+
+
+def _halve(
+    law: Law, p_label: Floats, p_sums: Floats, low: Floats, high: Floats, middle: Floats
+) -> tuple[Floats, Floats]:
+    """The half of each interval in which the label's staying ends."""
+    inside = stays(law, p_label, p_sums, middle)
+    return np.where(inside, middle, low), np.where(inside, high, middle)

@@ -44,6 +44,8 @@ def assemble(
     arithmetic: str = "auto",
 ) -> Asked:
     """Load data and model and put the smoothing over it; whatever does not fit is said before any vote."""
+    import torch
+
     from vauban.data import load as load_data
     from vauban.models import load as load_model
     from vauban.smoothed import SmoothedClassifier
@@ -60,8 +62,9 @@ def assemble(
         raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
     if loaded.num_classes is not None and loaded.num_classes != classes:
         raise BadInput(f"the model answers {loaded.num_classes} classes; {data} has {selected.num_classes}")
-    if loaded.channels is not None and selected.images.ndim == 4 and selected.images.shape[1] != loaded.channels:
-        raise BadInput(f"the model takes {loaded.channels} channels; {data} has {selected.images.shape[1]}")
+    views = law.view_shape(torch.Size(selected.images.shape[1:]))
+    if loaded.channels is not None and len(views) == 3 and views[0] != loaded.channels:
+        raise BadInput(f"the model takes {loaded.channels} channels; views of {data} under {law.spec} have {views[0]}")
     smoothed = SmoothedClassifier(
         loaded.module,
         law,

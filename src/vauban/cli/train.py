@@ -34,6 +34,8 @@ def train(
 
     A checkpoint beside the output is kept every minute and at Ctrl-C; the same command takes it up.
     """
+    import torch
+
     from vauban.cli.asked import check_out
     from vauban.data import load
     from vauban.data.registry import with_split
@@ -50,10 +52,10 @@ def train(
     where = common.pick_device(device)
     recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed)
     selected, _ = load(with_split(data, "train")).select(every, limit)
-    channels, size = selected.images.shape[1], selected.images.shape[-1]
-    default = "cnn-small" if channels == 1 else "resnet18"
-    fitting = f"classes={selected.num_classes},channels={channels}" + (f",size={size}" if channels == 1 else "")
-    spec = canonical(model or f"{default}:{fitting}")
+    grey, size = selected.images.shape[1] == 1, selected.images.shape[-1]
+    channels = law.view_shape(torch.Size(selected.images.shape[1:]))[0]
+    fitting = f"classes={selected.num_classes},channels={channels}"
+    spec = canonical(model or (f"cnn-small:{fitting},size={size}" if grey else f"resnet18:{fitting}"))
     check_out(out)
     last: list[Progress] = []
 

@@ -36,6 +36,7 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
     """A summary (`Certificates.summary`) as lines of a table: what, of these inputs, proven of all with confidence."""
     median = summary["median_radius"]
     lines = [
+        ["base classifier on views", percent(summary["base_accuracy"]), ""],
         ["clean accuracy (most voted)", percent(summary["clean_accuracy"]), ""],
         ["undecided", percent(summary["undecided"]), ""],
     ]

@@ -158,7 +158,6 @@ def _manifest(
         "arithmetic": {
             "mode": inputs.arithmetic,
             "levels": inputs.levels,
-            "numbers_per_input": shape.numel(),
             "deviation_per_view": smoothed.deviation(inputs),
         },
         "compute": {

@@ -115,7 +115,7 @@ def certificates(
     certs = derive(
         np.stack([votes.at[n][p].counts for p in positions]),
         labels,
-        law(manifest["smoothing"]),
+        law(manifest["smoothing"]).for_shape(data["shape"]),
         k=k,
         alpha=statistics["alpha"] if alpha is None else alpha,
         bounds=bounds,

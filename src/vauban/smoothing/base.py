@@ -50,9 +50,9 @@ class Smoothing(ABC):
         `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers on the grid.
         """
 
-    @abstractmethod
-    def deviation(self, size: int, levels: int | None) -> float:
-        """Total variation between the views' law and the certificate's, for inputs of `size` numbers."""
+    def view_shape(self, shape: torch.Size) -> torch.Size:
+        """The shape of a view of an input of this shape."""
+        return shape
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in self.spec.params.items())})"

@@ -35,6 +35,3 @@ class Gaussian(Smoothing):
             noise = torch.special.ndtri(uniforms(words)).mul_(self.sigma)
             return (x.double() + noise.view(shape)).float()
         return grid_noise(self.law, levels).draw(words).view(shape).add(x).float().div_(levels)
-
-    def deviation(self, size: int, levels: int | None) -> float:
-        return 0.0 if levels is None else size * self.law.rounded(levels).deviation
