@@ -41,10 +41,11 @@ def train(
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
     from vauban.models import canonical
+    from vauban.models import load as load_model
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
-    from vauban.training.trainer import Progress
+    from vauban.training.trainer import BASE_ACCURACY, Progress
 
     if out.suffix != ".safetensors":
         raise BadInput(f"--out {out}: weights are written as safetensors, so give a name that ends in .safetensors")
@@ -66,8 +67,8 @@ def train(
             last[:] = [state]
 
         run(out, spec, selected, law, recipe, device=where, tick=told)
-    accuracy = last[-1].accuracy if last else float("nan")
+    accuracy = float(load_model(out).metadata[BASE_ACCURACY])
     if json:
-        common.print_json({"out": str(out), "model": spec, "base_accuracy_on_training_views": accuracy})
+        common.print_json({"out": str(out), "model": spec, BASE_ACCURACY: accuracy})
     else:
-        typer.echo(f"{out}: {spec}, base accuracy {100 * accuracy:.1f} % on the last training views")
+        typer.echo(f"{out}: {spec}, base accuracy {100 * accuracy:.1f} % on views of training pictures")

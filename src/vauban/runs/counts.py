@@ -78,6 +78,6 @@ def _whole(field: str) -> int:
         return int(field)
     except ValueError:
         value = float(field)
-        if value != int(value):
+        if not value.is_integer():
             raise
         return int(value)

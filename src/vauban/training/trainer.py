@@ -24,6 +24,7 @@ from vauban.smoothing.random import Stream
 from vauban.training.augment import augment
 
 CHECKPOINT_EVERY = 60.0
+BASE_ACCURACY = "base_accuracy_on_training_views"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def train(
             _checkpoint(checkpoint, network, optimizer, made_by, step)
     network.eval()
     if step == steps:
-        save(out, network, model, {"trained": made_by, "base_accuracy_on_training_views": f"{recent.accuracy:.4f}"})
+        accuracy = _base_accuracy(network, inputs, labels, smoothing, recipe, device)
+        save(out, network, model, {"trained": made_by, BASE_ACCURACY: f"{accuracy:.4f}"})
         checkpoint.unlink(missing_ok=True)
     return network
 
@@ -129,6 +131,25 @@ def _step(
     loss.backward()
     optimizer.step()
     return loss.detach() * len(rows), (scores.detach().argmax(1) == y).sum()
+
+
+def _base_accuracy(
+    network: torch.nn.Module,
+    inputs: Inputs,
+    labels: torch.Tensor,
+    smoothing: Smoothing,
+    recipe: Recipe,
+    device: torch.device,
+    most: int = 5_000,
+) -> float:
+    """Right answers of the finished network on one fresh view of each of the first training pictures."""
+    right, size = 0, min(most, len(labels))
+    for first in range(0, size, recipe.batch):
+        x, y = (t[first : min(first + recipe.batch, size)].to(device) for t in (inputs.values, labels))
+        words = Stream(Seed.of(recipe.seed), "probe", first).words(0, len(x), smoothing.words(x.shape[1:]), device)
+        with torch.inference_mode():
+            right += int((network(smoothing.views(x, words, inputs.levels)).argmax(1) == y).sum())
+    return right / size
 
 
 def _batch_rows(step: int, size: int, recipe: Recipe) -> torch.Tensor:

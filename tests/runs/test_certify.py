@@ -1,0 +1,210 @@
+"""Runs: begun, interrupted, resumed, refused; always the same tallies."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vauban.errors import BadInput, RunRefused
+from vauban.inputs import prepare
+from vauban.runs import tallies
+from vauban.runs.certify import Settings, Source, certify, locked
+from vauban.runs.derive import certificates, read_votes
+from vauban.smoothed import SmoothedClassifier
+from vauban.verify import verify_run
+
+Model = Callable[[torch.Tensor], torch.Tensor]
+INPUTS = prepare(torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))
+INDEX = [0, 10, 20, 30, 40, 50]
+TRUTH = [0, 1, 1, 1, 2, 1]
+SETTINGS = Settings(k=1, n=1_300, alpha=0.01)
+
+
+def source(model_sha256: str = "m" * 64, truth: list[int] | None = TRUTH) -> Source:
+    return Source("test", "d" * 64, INDEX, truth, "half-spaces", model_sha256)
+
+
+def run(
+    folder: Path,
+    model: Model,
+    settings: Settings = SETTINGS,
+    *,
+    seed: int | None = 7,
+    order: list[int] | None = None,
+    in_flight: int = 1,
+    origin: Source | None = None,
+    num_classes: int = 3,
+) -> bytes:
+    smoothed = SmoothedClassifier(model, "gaussian:sigma=0.25", num_classes=num_classes, in_flight=in_flight)
+    certify(folder, smoothed, INPUTS, origin or source(), settings, seed=seed, order=order)
+    return b"\n".join(sorted((folder / tallies.FILE).read_bytes().splitlines()))
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a process."""
+
+
+def failing_after(model: Model, calls: int) -> Model:
+    left = [calls]
+
+    def fails(views: torch.Tensor) -> torch.Tensor:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Interrupted
+        return model(views)
+
+    return fails
+
+
+def test_interrupted_anywhere_and_resumed_gives_the_same_tallies(tmp_path: Path, half_spaces: Model) -> None:
+    whole = run(tmp_path / "whole", half_spaces)
+    for calls in (0, 1, 2, 7, 13, 14, 30, 60):
+        folder = tmp_path / str(calls)
+        with pytest.raises(Interrupted):
+            run(folder, failing_after(half_spaces, calls))
+        assert run(folder, half_spaces) == whole
+        verify_run(folder)
+
+
+def test_many_interruptions_of_one_run(tmp_path: Path, half_spaces: Model) -> None:
+    attempts = 0
+    while True:
+        try:
+            lines = run(tmp_path / "run", failing_after(half_spaces, 9), seed=7)
+            break
+        except Interrupted:
+            attempts += 1
+    assert attempts > 4
+    assert lines == run(tmp_path / "whole", half_spaces)
+
+
+def test_order_and_batch_change_no_tally(tmp_path: Path, half_spaces: Model) -> None:
+    whole = run(tmp_path / "whole", half_spaces)
+    assert run(tmp_path / "backward", half_spaces, order=[5, 4, 3, 2, 1, 0]) == whole
+    assert run(tmp_path / "ahead", half_spaces, in_flight=4) == whole
+
+
+def test_another_seed_gives_other_tallies_and_none_is_fresh(tmp_path: Path, half_spaces: Model) -> None:
+    lines = {run(tmp_path / str(i), half_spaces, seed=seed) for i, seed in enumerate([1, 2, None, None])}
+    assert len(lines) == 4
+
+
+def test_a_run_without_a_given_seed_resumes_with_its_own(tmp_path: Path, half_spaces: Model) -> None:
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", failing_after(half_spaces, 20), seed=None)
+    run(tmp_path / "run", half_spaces, seed=None)
+    verify_run(tmp_path / "run")
+    assert (tmp_path / "run" / "seed").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "run" / "seed").read_text().strip() not in (tmp_path / "run" / "manifest.json").read_text()
+
+
+def test_a_finished_run_casts_no_more_votes(tmp_path: Path, half_spaces: Model) -> None:
+    whole = run(tmp_path / "run", half_spaces)
+    assert run(tmp_path / "run", failing_after(half_spaces, 0)) == whole
+
+
+def test_prefixes_are_kept_and_claims_for_other_settings_cost_no_votes(tmp_path: Path, half_spaces: Model) -> None:
+    run(tmp_path / "run", half_spaces)
+    votes = read_votes(tmp_path / "run")
+    assert sorted(votes.at) == [100, 200, 500, 1000, 1300]
+    radii = {n: certificates(votes, n=n)[0].radius for n in votes.at}
+    decided = ~np.isnan(radii[100])
+    assert decided.any()
+    assert np.nanmax(radii[1300]) > np.nanmax(radii[100])
+    certs, index = certificates(votes, k=2, alpha=1e-6, bounds="half")
+    assert (certs.k, certs.alpha, certs.bounds, index.tolist()) == (2, 1e-6, "half", INDEX)
+    with pytest.raises(BadInput, match="n=300 is no look.*100, 200"):
+        certificates(votes, n=300)
+
+
+def test_labels_chosen_by_votes_are_kept_as_votes(tmp_path: Path, half_spaces: Model) -> None:
+    settings = Settings(n=500, alpha=0.01, label="votes", n0=50)
+    whole = run(tmp_path / "run", half_spaces, settings)
+    for calls in (0, 1, 2, 5, 6, 7):
+        with pytest.raises(Interrupted):
+            run(tmp_path / str(calls), failing_after(half_spaces, calls), settings)
+        assert run(tmp_path / str(calls), half_spaces, settings) == whole
+    votes = read_votes(tmp_path / "run")
+    certs, _ = certificates(votes)
+    assert certs.label.tolist() == [int(votes.chosen[i].counts.argmax()) for i in range(6)]
+    assert certs.truth is not None
+    unlabelled = run(tmp_path / "unlabelled", half_spaces, settings, origin=source(truth=None))
+    assert b"choose" in unlabelled
+    assert certificates(read_votes(tmp_path / "unlabelled"))[0].truth is None
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"settings": Settings(k=2, n=1_300, alpha=0.01)}, "statistics.k: the run has 1, now 2"),
+        ({"settings": Settings(n=1_400, alpha=0.01)}, "statistics.n"),
+        ({"settings": Settings(n=1_300, alpha=0.02)}, "statistics.alpha"),
+        ({"origin": source("x" * 64)}, "model.sha256"),
+        ({"seed": 8}, "seed_commitment"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_and_left_alone(
+    tmp_path: Path, half_spaces: Model, change: dict, complaint: str
+) -> None:
+    run(tmp_path / "run", half_spaces)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(RunRefused, match=complaint):
+        run(tmp_path / "run", half_spaces, **change)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_folder_with_strange_files_is_refused(tmp_path: Path, half_spaces: Model) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunRefused, match="thesis.tex"):
+        run(tmp_path, half_spaces)
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path, half_spaces: Model) -> None:
+    with locked(tmp_path / "run"), pytest.raises(RunRefused, match="another process"):
+        run(tmp_path / "run", half_spaces)
+
+
+def test_a_wrong_model_begins_no_run(tmp_path: Path) -> None:
+    for model, complaint in [
+        (lambda views: torch.zeros(len(views), 4), r"\(100, 4\)"),
+        (lambda views: torch.full((len(views), 3), float("nan")), "NaN"),
+    ]:
+        with pytest.raises(BadInput, match=complaint):
+            run(tmp_path / "run", model)
+        assert not (tmp_path / "run" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "truth", "complaint"),
+    [
+        (Settings(n=5, alpha=0.01), TRUTH, "the least is 7"),
+        (Settings(k=3), TRUTH, "k=3 of 3 classes"),
+        (Settings(alpha=2.0), TRUTH, "alpha=2.0"),
+        (Settings(label="votes", k=2), TRUTH, "only k=1"),
+        (Settings(label="votes", n0=0), TRUTH, "n0=0"),
+        (Settings(label="guess"), TRUTH, "'given' or 'votes'"),
+        (Settings(), None, "--label votes"),
+        (Settings(), [0, 1, 2, 3, 0, 0], "label 3 of input 3"),
+    ],
+)
+def test_bad_settings_leave_nothing_behind(
+    tmp_path: Path, half_spaces: Model, settings: Settings, truth: list[int] | None, complaint: str
+) -> None:
+    with pytest.raises(BadInput, match=complaint):
+        run(tmp_path / "run", half_spaces, settings, origin=source(truth=truth))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_manifest_says_what_the_claim_depends_on(tmp_path: Path, half_spaces: Model) -> None:
+    run(tmp_path / "run", half_spaces)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert "every change whose L2 norm is less than its radius" in manifest["claim"]
+    assert "pictures on that grid" in manifest["claim"]
+    assert manifest["threat"]["ball"] == "open"
+    assert manifest["arithmetic"]["mode"] == "grid"
+    assert 0 < manifest["arithmetic"]["deviation_per_view"] < 1e-14
+    assert manifest["compute"]["rows"] == 100
+    assert manifest["statistics"]["looks"][-1] == 1_300

@@ -1,0 +1,156 @@
+"""Whatever is changed in a run folder after the fact, verify notices."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vauban.errors import Incomplete, Lie, RunRefused
+from vauban.inputs import prepare
+from vauban.runs import manifest as manifests
+from vauban.runs import tallies
+from vauban.runs.certify import Settings, Source, certify
+from vauban.runs.derive import read_votes, seal
+from vauban.runs.tallies import Tally
+from vauban.smoothed import SmoothedClassifier
+from vauban.verify import verify_run
+
+Model = Callable[[torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture
+def run(tmp_path: Path, half_spaces: Model) -> Path:
+    inputs = prepare(torch.tensor([[0] * 8, [127] * 8, [255] * 8, [64] * 8], dtype=torch.uint8))
+    smoothed = SmoothedClassifier(half_spaces, "gaussian:sigma=0.25", num_classes=3)
+    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "half-spaces", "m" * 64)
+    certify(tmp_path / "run", smoothed, inputs, source, Settings(n=300, alpha=0.001), seed=1)
+    return tmp_path / "run"
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_an_honest_run_holds(run: Path) -> None:
+    verdict = verify_run(run)
+    assert (verdict.inputs, verdict.votes) == (4, 1_200)
+
+
+def test_a_larger_radius_is_a_lie(run: Path) -> None:
+    line = (run / "claims.csv").read_text().split("\n")[2]
+    radius = line.split(",")[2]
+    edit(run / "claims.csv", radius, f"{float(radius) + 1e-9:.9f}")
+    with pytest.raises(Lie, match=r"claims.csv line 3 says .* the votes say"):
+        verify_run(run)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"alpha": 0.001', '"alpha": 0.01'),
+        ('"n": 300', '"n": 200'),
+        ("gaussian:sigma=0.25", "gaussian:sigma=0.5"),
+        ('"ball": "open"', '"ball": "closed"'),
+        ('"k": 1', '"k": 2'),
+        ('"deviation_per_view": ', '"deviation_per_view": 0.0, "was": '),
+        ('"label": [0,1,2,0]', '"label": [0,1,2,1]'),
+        ("is less than its radius", "is at most twice its radius"),
+        ('"sha256": "mmm', '"sha256": "nnn'),
+        ('"schema": 1', '"schema": 2'),
+        ('"statistics"', '"statisticz"'),
+        ("{", "["),
+    ],
+)
+def test_a_changed_manifest_is_a_lie(run: Path, old: str, new: str) -> None:
+    edit(run / "manifest.json", old, new)
+    with pytest.raises((Lie, RunRefused)):
+        verify_run(run)
+
+
+def test_removed_added_and_doubled_lines_are_lies(run: Path) -> None:
+    path = run / tallies.FILE
+    lines = path.read_text().splitlines(keepends=True)
+    identity = manifests.identity(manifests.read(run))
+    extra = Tally(7, "count", 300, np.array([300, 0, 0])).line(identity) + "\n"
+    odd_look = Tally(0, "count", 150, np.array([150, 0, 0])).line(identity) + "\n"
+    for changed in (lines[1:], lines[:-1], [*lines, lines[0]], [*lines, extra], [*lines, odd_look]):
+        path.write_text("".join(changed))
+        with pytest.raises(Lie):
+            verify_run(run)
+
+
+def test_votes_forged_with_a_fitting_check_still_break_the_claims_and_the_seal(run: Path) -> None:
+    identity = manifests.identity(manifests.read(run))
+    path = run / tallies.FILE
+    lines = path.read_text().splitlines()
+    earlier = read_votes(run).at[200][3].counts
+    forged = Tally(3, "count", 300, earlier + np.array([100, 0, 0])).line(identity)
+    path.write_text(
+        "\n".join([*(line for line in lines if not ('"input":3' in line and '"votes":300' in line)), forged, ""])
+    )
+    with pytest.raises(Lie, match=r"claims\.csv line 5"):
+        verify_run(run)
+    claims, _ = seal(read_votes(run))
+    (run / "claims.csv").write_text(claims)
+    with pytest.raises(Lie, match="the tallies were changed after the run was sealed"):
+        verify_run(run)
+
+
+def test_prefix_counts_that_shrink_are_a_lie(run: Path) -> None:
+    identity = manifests.identity(manifests.read(run))
+    path = run / tallies.FILE
+    lines = path.read_text().splitlines()
+    shrinking = Tally(0, "count", 200, np.array([0, 200, 0])).line(identity)
+    path.write_text("\n".join([*(x for x in lines if not ('"input":0' in x and '"votes":200' in x)), shrinking, ""]))
+    with pytest.raises(Lie, match="loses votes"):
+        verify_run(run)
+
+
+@pytest.mark.parametrize("name", ["claims.csv", "seal.json"])
+def test_missing_files_of_a_complete_run_are_lies(run: Path, name: str) -> None:
+    (run / name).unlink()
+    with pytest.raises(Lie, match=name):
+        verify_run(run)
+
+
+def test_another_seed_file_is_a_lie_and_none_is_fine(run: Path) -> None:
+    (run / "seed").write_text("00" * 32 + "\n")
+    with pytest.raises(Lie, match="commits to"):
+        verify_run(run)
+    (run / "seed").unlink()
+    verify_run(run)
+
+
+def test_an_unfinished_run_is_incomplete_not_a_lie(run: Path) -> None:
+    path = run / tallies.FILE
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    (run / "seal.json").unlink()
+    (run / "claims.csv").unlink()
+    with pytest.raises(Incomplete, match="3 of 4 inputs"):
+        verify_run(run)
+
+
+def test_no_run_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RunRefused, match="no manifest"):
+        verify_run(tmp_path)
+
+
+def test_verify_imports_no_torch(run: Path) -> None:
+    code = (
+        f"import sys; from vauban.verify import verify_run; verify_run({str(run)!r}); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_copied_run_holds_elsewhere(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    verify_run(tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "seal.json").read_text()).keys() == {"manifest", "tallies", "claims"}
