@@ -1,11 +1,12 @@
 """Folders of pictures: classes, sizes, splits and pictures that cannot be used."""
 
 import builtins
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vauban.data import load
+from vauban.data import load, load_some
 from vauban.errors import BadInput, MissingExtra
 
 Image = pytest.importorskip("PIL.Image")
@@ -96,3 +97,20 @@ def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(MissingExtra, match=r"Pillow.*vauban\[images\]"):
         load(f"images:path={tmp_path}")
+
+
+def test_pictures_that_are_not_selected_are_not_opened(tmp_path: Path) -> None:
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for i in range(4):
+            path = tmp_path / label / f"{i}.png"
+            if i % 2 == 0:
+                Image.new("RGB", (4, 4), (i, i, i)).save(path)
+            else:
+                path.write_bytes(b"not a picture")
+    some, index = load_some(f"images:path={tmp_path}", every=2, limit=3)
+    assert index.tolist() == [0, 2, 4]
+    assert some.images[:, 0, 0, 0].tolist() == [0, 2, 0]
+    assert some.labels is not None
+    assert some.labels.tolist() == [0, 0, 1]
+    assert some.num_classes == 2

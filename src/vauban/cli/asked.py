@@ -46,14 +46,14 @@ def assemble(
     """Load data and model and put the smoothing over it; whatever does not fit is said before any vote."""
     import torch
 
-    from vauban.data import load as load_data
+    from vauban.data import load_some
     from vauban.models import load as load_model
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
 
     law = build(smoothing)
     where = pick_device(device)
-    selected, index = load_data(data).select(every, limit)
+    selected, index = load_some(data, every, limit)
     if len(index) == 0:
         raise BadInput(f"{data} with --every {every} has no inputs")
     loaded = load_model(model or default_model(data), weights, where)

@@ -38,7 +38,7 @@ def plan(
     asked = assemble(
         model=model, weights=weights, data=data, smoothing=smoothing, every=every, limit=limit, device=device
     )
-    classes, law, inputs = asked.smoothed.num_classes, asked.smoothed.smoothing.law, len(asked.index)
+    classes, law, inputs = asked.smoothed.num_classes, asked.smoothed.law(asked.inputs), len(asked.index)
     if not 1 <= k < classes:
         raise BadInput(f"k={k} of {classes} classes: k must be at least 1 and below the number of classes")
     way = bounds or default_bounds(k)

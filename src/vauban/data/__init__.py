@@ -1,6 +1,6 @@
 """Pictures and labels from the usual file formats, read with numpy alone: `load("mnist:split=test")`."""
 
 from vauban.data.dataset import Dataset
-from vauban.data.registry import Listing, describe, load
+from vauban.data.registry import Listing, describe, load, load_some
 
-__all__ = ["Dataset", "Listing", "describe", "load"]
+__all__ = ["Dataset", "Listing", "describe", "load", "load_some"]

@@ -40,8 +40,10 @@ PARAMETERS = {
 }
 
 
-def read(values: Mapping[str, Any], name: str) -> Dataset:
+def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None = None) -> Dataset:
     """Return the pictures of FOLDER/CLASS (or FOLDER/SPLIT/CLASS), uint8 [m, channels, height, width].
+
+    Only pictures 0, every, 2*every, … (at most `limit`) are opened.
 
     Classes are the sub-folders in sorted order, and so are the pictures in each. With `size` a picture is scaled
     until its short side is that long, then its centre is cut out; without, all must have one shape.
@@ -55,6 +57,7 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     listed = [(file, label) for label, folder in enumerate(classes) for file in _pictures(root / folder)]
     if not listed:
         raise BadInput(_nothing_found(root, classes))
+    listed = listed[::every][:limit]
     images: NDArray[np.uint8] | None = None
     for index, (path, _) in enumerate(listed):
         try:

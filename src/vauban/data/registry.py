@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vauban.data import cifar10, idx, images, npz
 from vauban.data.dataset import Dataset
 from vauban.data.places import SEARCHED
@@ -22,6 +25,7 @@ class Kind:
     reads: str
     looks: str
     found: Callable[[], bool] | None = None
+    read_some: Callable[[Mapping[str, Any], str, int, int | None], Dataset] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ KINDS: dict[str, Kind] = {
         "images:path=FOLDER,split=SUBFOLDER,size=224,channels=3",
         f"FOLDER/CLASS/picture{{{','.join(images.ENDINGS)}}}",
         "path=",
+        read_some=images.read,
     ),
     "npz": Kind(
         npz.PARAMETERS,
@@ -82,6 +87,19 @@ def load(spec: str | Spec) -> Dataset:
     kind = KINDS[choose("data set", parsed.name, KINDS)]
     values = read_params(parsed, kind.parameters)
     return kind.read(values, _normalised(parsed, kind.parameters))
+
+
+def load_some(spec: str | Spec, every: int = 1, limit: int | None = None) -> tuple[Dataset, NDArray[np.int64]]:
+    """Return inputs 0, every, 2*every, … (at most `limit`) of a data set, and their indices.
+
+    Where each input has a file of its own the others are not even opened.
+    """
+    parsed = Spec.parse(spec) if isinstance(spec, str) else spec
+    kind = KINDS[choose("data set", parsed.name, KINDS)]
+    if kind.read_some is None or every < 1 or (limit is not None and limit < 1):
+        return load(parsed).select(every, limit)
+    some = kind.read_some(read_params(parsed, kind.parameters), _normalised(parsed, kind.parameters), every, limit)
+    return some, np.arange(0, len(some) * every, every, dtype=np.int64)
 
 
 def with_split(spec: str, split: str) -> Spec:
