@@ -8,19 +8,54 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vauban.claims import Certificates, derive
     from vauban.smoothed import Predictions, SmoothedClassifier
-    from vauban.smoothing import Gaussian
+    from vauban.smoothing import (
+        Ablation,
+        Band,
+        Block,
+        Discrete,
+        Flow,
+        Fractional,
+        Gaussian,
+        Laplace,
+        Splitting,
+        Uniform,
+    )
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Certificates": "vauban.claims",
     "derive": "vauban.claims",
+    "Ablation": "vauban.smoothing",
+    "Band": "vauban.smoothing",
+    "Block": "vauban.smoothing",
+    "Discrete": "vauban.smoothing",
+    "Flow": "vauban.smoothing",
+    "Fractional": "vauban.smoothing",
     "Gaussian": "vauban.smoothing",
+    "Laplace": "vauban.smoothing",
+    "Splitting": "vauban.smoothing",
+    "Uniform": "vauban.smoothing",
     "Predictions": "vauban.smoothed",
     "SmoothedClassifier": "vauban.smoothed",
 }
 
-__all__ = ["Certificates", "Gaussian", "Predictions", "SmoothedClassifier", "derive"]
+__all__ = [
+    "Ablation",
+    "Band",
+    "Block",
+    "Certificates",
+    "Discrete",
+    "Flow",
+    "Fractional",
+    "Gaussian",
+    "Laplace",
+    "Predictions",
+    "SmoothedClassifier",
+    "Splitting",
+    "Uniform",
+    "derive",
+]
 
 
 def __getattr__(name: str) -> Any:

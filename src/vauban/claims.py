@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, probability_bounds
+from vauban.certificates.conversions import convert
 from vauban.certificates.law import Law
 from vauban.certificates.topk import radius
 from vauban.errors import BadInput
+from vauban.threats import Threat, named
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Certificates:
     alpha: float
     bounds: str
     law: Law
+    converted: Threat | None = None
+
+    @property
+    def threat(self) -> Threat:
+        """What the radii speak of: the law's threat, or the one they were converted to."""
+        return self.converted or self.law.threat
 
     def __len__(self) -> int:
         return len(self.label)
@@ -57,7 +66,7 @@ class Certificates:
         """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
         radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
         middle = float(radii[(len(radii) + 1) // 2 - 1])
-        return middle if middle > 0 else float("nan")
+        return middle if middle >= 0 else float("nan")
 
     @property
     def clean_accuracy(self) -> float:
@@ -90,6 +99,15 @@ class Certificates:
             raise BadInput(f"labels of shape {labels.shape} for {len(self)} inputs: one whole number each is needed")
         return replace(self, truth=labels.astype(np.int64))
 
+    def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
+        """What the same claims are worth against another threat, for inputs of this shape (see `certificates.conversions`)."""
+        if target == self.threat.name:
+            return self
+        radii = convert(self.radius, self.threat, target, shape)
+        other = named(target)
+        threat = other if other.integer else replace(other, ball=self.threat.ball)
+        return replace(self, radius=radii, abstained=self.abstained | np.isnan(radii), converted=threat)
+
     def summary(self, radii: ArrayLike, rho: float = 1e-3) -> dict[str, Any]:
         """Everything a table shows, as plain numbers."""
         return {
@@ -97,6 +115,7 @@ class Certificates:
             "k": self.k,
             "alpha": self.alpha,
             "bounds": self.bounds,
+            "threat": self.threat.name,
             "votes_per_input": int(self.counts[0].sum()),
             "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
@@ -135,10 +154,24 @@ def derive(
     table, which, votes = checked_counts(counts, labels)
     bounds = bounds or default_bounds(k)
     check_settings(k=k, alpha=alpha, num_classes=table.shape[1], n=votes, bounds=bounds, law=law, deviation=deviation)
-    limits = probability_bounds(table, which, k=k, alpha=alpha, method=bounds).widened(deviation)
-    radii = radius(law, limits.label, limits.sums())
+    radii = _radii(table, which, law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
     known = which if truth is None else np.asarray(truth, dtype=np.int64)
     return Certificates(which, radii, np.isnan(radii), table, known, k, alpha, bounds, law)
+
+
+def _radii(
+    counts: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    law: Law,
+    *,
+    k: int,
+    alpha: float,
+    bounds: str,
+    deviation: float,
+) -> Floats:
+    """From counts to bounds, to bounds under the exact law, to radii."""
+    limits = law.calibrated(probability_bounds(counts, labels, k=k, alpha=alpha, method=bounds).widened(deviation))
+    return radius(law, limits.label, limits.sums())
 
 
 def default_bounds(k: int) -> str:
@@ -172,8 +205,7 @@ def largest_radius(
     """The radius of an input on which all n votes agree, which no input can exceed; None if that is not certified."""
     unanimous = np.zeros((1, num_classes), dtype=np.int64)
     unanimous[0, 0] = n
-    limits = probability_bounds(unanimous, np.array([0]), k=k, alpha=alpha, method=bounds).widened(deviation)
-    best = float(radius(law, limits.label, limits.sums())[0])
+    best = float(_radii(unanimous, np.array([0]), law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)[0])
     return None if np.isnan(best) else best
 
 

@@ -13,6 +13,10 @@ class BadInput(VaubanError, ValueError):
     exit_code = 2
 
 
+class CannotWrite(VaubanError, OSError):
+    """The disk refused; what was there before is still there."""
+
+
 class MissingExtra(VaubanError, ImportError):
     """A part that is installed as an extra is needed here."""
 

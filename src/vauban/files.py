@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vauban.errors import VaubanError
+from vauban.errors import CannotWrite
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -21,4 +21,4 @@ def replace_file(path: Path, content: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as problem:
-        raise VaubanError(f"{path} cannot be written: {problem.strerror}") from problem
+        raise CannotWrite(f"{path} cannot be written: {problem.strerror or problem}") from problem

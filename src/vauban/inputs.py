@@ -24,6 +24,7 @@ class Inputs:
 
     @property
     def arithmetic(self) -> str:
+        """Either "grid" or "float"."""
         return "float" if self.levels is None else "grid"
 
 

@@ -10,4 +10,13 @@ REFERENCES = {
     "Boucheron2013": "Boucheron, Lugosi, Massart. Concentration Inequalities. Oxford 2013.",
     "Salmon2011": "Salmon, Moraes, Dror, Shaw. Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.",
     "Levine2023": "Levine. Doctoral dissertation, University of Maryland, 2023 (tables and theorems cited by number).",
+    "Teng2020": "Teng, Lee, Yuan. L1 Adversarial Robustness Certificates: a Randomized Smoothing Approach. OpenReview 2020.",
+    "Lecuyer2019": "Lecuyer, Atlidakis, Geambasu, Hsu, Jana. Certified Robustness to Adversarial Examples with "
+    "Differential Privacy. IEEE S&P 2019.",
+    "Lee2019": "Lee, Yuan, Chang, Jaakkola. Tight Certificates of Adversarial Robustness for Randomly Smoothed "
+    "Classifiers. NeurIPS 2019.",
+    "Yang2020": "Yang, Duan, Hu, Salman, Razenshteyn, Li. Randomized Smoothing of All Shapes and Sizes. ICML 2020.",
+    "Levine2020": "Levine, Feizi. Robustness Certificates for Sparse Adversarial Attacks by Randomized Ablation. AAAI 2020.",
+    "Jia2022": "Jia, Wang, Cao, Liu, Gong. Almost Tight L0-norm Certified Robustness of Top-k Predictions against "
+    "Adversarial Perturbations. ICLR 2022.",
 }

@@ -143,7 +143,9 @@ class SmoothedClassifier:
 
     def prepare(self, x: Any) -> Inputs:
         """Check inputs and put them on their grid."""
-        return prepare(x, self.arithmetic, self.input_range)
+        inputs = prepare(x, self.arithmetic, self.input_range)
+        self.smoothing.check(inputs.values)
+        return inputs
 
     def law(self, inputs: Inputs) -> Law:
         """The law of the views of these inputs."""
@@ -163,7 +165,7 @@ class SmoothedClassifier:
             num_classes=self.num_classes,
             n=n,
             bounds=bounds,
-            law=self.smoothing.law,
+            law=self.law(inputs),
             deviation=deviation,
         )
 

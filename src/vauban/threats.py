@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+
+from vauban.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,40 @@ class Threat:
 
 
 L2 = Threat("l2", "L2 norm", "units of the input, pictures in [0,1]", "open")
+L1 = Threat("l1", "L1 norm", "units of the input, pictures in [0,1]", "open")
+L0 = Threat("l0", "number of changed pixels", "a pixel counts once, whatever its channels", "closed", integer=True)
+L0_FEATURES = Threat(
+    "l0-features", "number of changed features", "every channel of a pixel counts", "closed", integer=True
+)
+PATCH = Threat("patch", "smallest enclosing square", "its side in pixels", "closed", integer=True)
+WASSERSTEIN = Threat(
+    "wasserstein",
+    "1-Wasserstein distance, ground metric l1, every channel keeping its mass,",
+    "pixels moved by the whole mass, pictures normalised to mass 1",
+    "open",
+)
+WASSERSTEIN_L2 = Threat(
+    "wasserstein-l2",
+    "1-Wasserstein distance, ground metric l2, every channel keeping its mass,",
+    "pixels moved by the whole mass, pictures normalised to mass 1",
+    "open",
+)
+
+
+def lp(p: Fraction) -> Threat:
+    """The fractional Lp "norm" (sum |change|^p)^(1/p), 0 < p <= 1."""
+    return L1 if p == 1 else Threat(f"l{p}", f"L{p} quasi-norm", "units of the input, pictures in [0,1]", "open")
+
+
+def named(name: str) -> Threat:
+    """The threat of this name: l2, l1, l0, l0-features, patch, wasserstein, wasserstein-l2, or l1/2 and the like."""
+    known = {t.name: t for t in (L2, L1, L0, L0_FEATURES, PATCH, WASSERSTEIN, WASSERSTEIN_L2)}
+    if name in known:
+        return known[name]
+    try:
+        p = Fraction(name.removeprefix("l"))
+    except (ValueError, ZeroDivisionError):
+        p = Fraction(0)
+    if not name.startswith("l") or not 0 < p < 1:
+        raise BadInput(f"{name!r} is no threat Vauban knows; known: {', '.join(known)}, and lp with 0 < p < 1 as l1/2")
+    return lp(p)

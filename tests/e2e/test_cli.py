@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -29,7 +30,8 @@ def vauban(*arguments: str | Path, code: int = 0) -> str:
 def process(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start a command in a process of its own."""
     command = [sys.executable, "-c", "from vauban.cli import main; main()", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_bytes(started: subprocess.Popen[str], path: Path, size: int) -> None:

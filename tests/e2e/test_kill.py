@@ -1,5 +1,6 @@
 """kill -9 at random instants, twenty times, and resume: the same tallies as an undisturbed run, byte for byte."""
 
+import os
 import random
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from vauban.verify import verify_run
 
 KILLS = 20
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 COMMAND = [sys.executable, "-c", "from vauban.cli import main; main()", "certify", "--smoothing", "gaussian:sigma=0.5"]
 COMMAND += ["-n", "10000", "--every", "200", "--limit", "40", "--seed", "9", "--json", "--out"]
 
@@ -17,7 +19,7 @@ COMMAND += ["-n", "10000", "--every", "200", "--limit", "40", "--seed", "9", "--
 def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
     folder, chance, kills = tmp_path / "killed", random.Random(1), 0
     while True:
-        process = subprocess.Popen([*COMMAND, str(folder)], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([*COMMAND, str(folder)], stdout=subprocess.DEVNULL, env=ONE_THREAD)
         if kills < KILLS:
             _wait_for_votes(process, folder / "tallies.jsonl")
             time.sleep(chance.uniform(0, 0.25))
@@ -27,7 +29,7 @@ def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
             break
         kills += 1
     assert kills == KILLS
-    subprocess.run([*COMMAND, str(tmp_path / "whole")], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([*COMMAND, str(tmp_path / "whole")], stdout=subprocess.DEVNULL, env=ONE_THREAD, check=True)
     killed, whole = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, tmp_path / "whole"))
     assert killed == whole
     assert (folder / "claims.csv").read_bytes() == (tmp_path / "whole" / "claims.csv").read_bytes()

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("number", [0, 7, 2**40])
 def test_torch_arithmetic_gives_numpys_words(stage: str, number: int) -> None:
     stream = Stream(Seed.of(3), stage, number)
-    for first, count in [(0, 50), (12345, 7), (2**40, 3)]:
+    for first, count in [(0, 50), (12345, 7), (2**40, 3), (77, 9_001)]:
         assert np.array_equal(stream._numpy_words(first, count), stream._torch_words(first, count, CPU).numpy())
 
 

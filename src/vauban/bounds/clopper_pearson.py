@@ -10,7 +10,8 @@ from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
 Floats = NDArray[np.float64]
 
-_STEP = 2.0**-44
+_STEP = 2.0**-38  # of p or of 1 - p, whichever is smaller
+_TAIL = 1 - 2.0**-40  # what a tail may be wrong by, and more than SciPy's are
 
 
 def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
@@ -25,8 +26,7 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     wins = np.asarray(wins, dtype=np.int64)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.maximum(counts, 1)
-    p = betaincinv(some, n - some + 1, alpha) * (1 - _STEP)
-    p = _settle(p, lambda q: betainc(some, n - some + 1, q) <= alpha, toward=0.0)
+    p = _settle(betaincinv(some, n - some + 1, alpha), lambda q: betainc(some, n - some + 1, q) <= alpha * _TAIL, -1)
     return np.where(counts == 0, 0.0, p)[where].reshape(wins.shape)
 
 
@@ -35,15 +35,19 @@ def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     wins = np.asarray(wins, dtype=np.int64)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.minimum(counts, n - 1)
-    p = np.minimum(betainccinv(some + 1, n - some, alpha) * (1 + _STEP), 1.0)
-    p = _settle(p, lambda q: betaincc(some + 1, n - some, q) <= alpha, toward=1.0)
+    p = _settle(betainccinv(some + 1, n - some, alpha), lambda q: betaincc(some + 1, n - some, q) <= alpha * _TAIL, +1)
     return np.where(counts >= n, 1.0, p)[where].reshape(wins.shape)
 
 
-def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], toward: float) -> Floats:
-    """Move each p that does not pass its own tail test toward the safe end, in growing steps, until it does."""
+def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], direction: int) -> Floats:
+    """Move each p a little to the safe side, and on in growing steps until it passes its own tail test."""
     step = _STEP
-    while not (good := holds(p)).all():
-        p = np.where(good, p, p + (toward - p) * step)
-        step = min(2 * step, 1.0)
-    return p
+
+    def further(q: Floats) -> Floats:
+        return np.clip(q + direction * step * np.maximum(np.minimum(q, 1 - q), 2.0**-53), 0.0, 1.0)
+
+    moved = further(p)
+    while not (good := holds(moved)).all():
+        step *= 2
+        moved = np.where(good, moved, further(moved))
+    return moved

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
+from vauban.bounds.simultaneous import ProbabilityBounds
 from vauban.certificates.rounding import RoundedNoise
 from vauban.specs import Parameter, Spec, read_params
 from vauban.threats import Threat
@@ -19,6 +20,8 @@ class Law(ABC):
 
     name: ClassVar[str]
     parameters: ClassVar[dict[str, Parameter]]
+    on_grid: ClassVar[bool] = True  # views of an 8-bit picture are exact integers, divided once
+    proof_only: ClassVar[frozenset[str]] = frozenset({"bound"})  # parameters that change the proof and not the views
 
     @property
     @abstractmethod
@@ -51,6 +54,10 @@ class Law(ABC):
         """The law rounded to the grid of step 1 / levels, as an integer table with its deviation."""
         raise NotImplementedError(f"{self.name} has no form on a grid")
 
+    def calibrated(self, bounds: ProbabilityBounds) -> ProbabilityBounds:
+        """The bounds, sharpened where only some probabilities are possible under this law."""
+        return bounds
+
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
         """Total variation between the views that are made of such an input and this law; floats are taken as they are."""
         return 0.0
@@ -61,6 +68,13 @@ class Law(ABC):
         values = {key: getattr(self, key) for key in self.parameters}
         shown = {k: v for k, v in values.items() if self.parameters[k].required or v != self.parameters[k].default}
         return Spec(self.name, {key: _text(value) for key, value in shown.items()})
+
+    def same_views(self, other: Law) -> bool:
+        """Whether votes cast under the other law are votes under this one."""
+        mine, theirs = (
+            {key: value for key, value in law.spec.params.items() if key not in law.proof_only} for law in (self, other)
+        )
+        return self.name == other.name and mine == theirs
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:

@@ -11,6 +11,8 @@ import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.errors import BadInput
+
 BITS = 63
 _DIGITS = 60
 
@@ -44,6 +46,10 @@ def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels
         above = [tail(step / 2)]  # above[j]: the probability of a value greater than j
         while above[-1] * 2**BITS > mpmath.mpf(1) / 2:
             above.append(tail((len(above) + mpmath.mpf(1) / 2) * step))
+        if len(above) == 1:
+            raise BadInput(
+                f"noise of scale {scale:g} never leaves a point of the grid of step 1/{levels}: make it larger"
+            )
         words = [int(mpmath.nint(p * 2**BITS)) for p in above[:-1]]
         ideal = [1 - 2 * above[0]] + [a - b for a, b in pairwise(above)]
         table = [2**BITS - 2 * words[0]] + [a - b for a, b in pairwise([*words, 0])]

@@ -50,3 +50,34 @@ def certify(
     ]
     headers = ["votes per second", "(a) bare", "(b) loop", "(c) Vauban", "c / a", "c / b"]
     common.print_table(headers, table, title=f"{smoothing} on {results[0]['device']}, {results[0]['threads']} threads")
+
+
+@app.command()
+@example("vauban bench certificates", "vauban bench certificates --smoothing ablation:retained=1000")
+def certificates(
+    smoothing: Annotated[list[str] | None, typer.Option("--smoothing", "-s", help="a law; repeatable [all]")] = None,
+    inputs: Annotated[int, typer.Option(min=1, help="radii to compute")] = 10_000,
+    json: common.JsonOption = False,
+) -> None:
+    """Seconds for 10,000 top-3 radii from counts at ImageNet size, next to a loop over inputs."""
+    from vauban.bench.certificates import SMOOTHINGS, measure
+
+    results = []
+    asked = smoothing or SMOOTHINGS
+    with common.progress("measuring", len(asked), "laws", json) as tick:
+        for spec in asked:
+            results.append(measure(spec, inputs))
+            tick(1)
+    if json:
+        common.print_json(results)
+        return
+    rows = [
+        [
+            r["smoothing"],
+            *(f"{r[key]:.3f}" for key in ("tables", "at_once", "loop")),
+            f"{r['loop'] / r['at_once']:,.0f}x",
+        ]
+        for r in results
+    ]
+    headers = [f"seconds for {inputs:,} radii, top 3", "tables, once", "Vauban", "loop", "faster"]
+    common.print_table(headers, rows)

@@ -13,6 +13,7 @@ from vauban.cli.common import example
 
 @example(
     "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
+    "vauban claim runs/mnist --threat l0",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
 )
 def claim(
@@ -26,6 +27,10 @@ def claim(
     alpha: Annotated[float | None, typer.Option(help="failure probability per input [the run's, or 0.001]")] = None,
     bounds: common.BoundsOption = None,
     n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
+    threat: Annotated[
+        str | None, typer.Option(help="what the claims are worth in another threat: l1, l0, l0-features, patch, …")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(help="shape of the inputs behind a text file, as 3x32x32")] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     rho: Annotated[float, typer.Option(help="failure probability of the claim about the whole data set")] = 0.001,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained")] = None,
@@ -38,7 +43,7 @@ def claim(
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.report.summary import nice_radii, parse_radii, rows
-    from vauban.runs.counts import claims_csv, floor_text, read_counts
+    from vauban.runs.counts import claims_csv, radius_text, read_counts
     from vauban.runs.derive import certificates, read_votes
 
     wanted = parse_radii(radii)
@@ -46,11 +51,7 @@ def claim(
         check_out(out)
     if votes.is_dir():
         run = read_votes(votes)
-        if smoothing is not None and law(smoothing) != law(run.manifest["smoothing"]):
-            raise BadInput(
-                f"{votes} was voted on under {run.manifest['smoothing']}, not {smoothing}: leave --smoothing out"
-            )
-        certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n)
+        certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing)
     else:
         if smoothing is None:
             raise BadInput(
@@ -59,11 +60,15 @@ def claim(
         if n is not None:
             raise BadInput("-n chooses a look of a run; a text file of counts has only its full number of votes")
         noise = law(smoothing)
+        if shape is not None:
+            noise = noise.for_shape(read_shape(shape))
         counts, labels = read_counts(votes)
         certs = derive(
             counts, labels, noise, k=1 if k is None else k, alpha=0.001 if alpha is None else alpha, bounds=bounds
         )
         index = None
+    if threat is not None:
+        certs = certs.in_threat(threat, run.manifest["data"]["shape"] if votes.is_dir() else read_shape(shape))
     if out:
         replace_file(out, claims_csv(certs, index).encode())
     if certs.truth is None:
@@ -78,7 +83,7 @@ def claim(
             {
                 "index": i,
                 "label": int(label),
-                "radius": None if gone else float(floor_text(float(r))),
+                "radius": None if gone else float(radius_text(float(r), certs.threat)),
                 "abstained": bool(gone),
             }
             for i, label, r, gone in zip(places, certs.label, certs.radius, certs.abstained, strict=True)
@@ -86,7 +91,19 @@ def claim(
         common.print_json(summary | {"claims": claims})
         return
     title = f"{certs.law.spec}, {int(certs.counts[0].sum()):,} votes an input, alpha {certs.alpha:g}, {certs.bounds}"
+    title += "" if threat is None else f", as radii in {certs.threat.name}"
     headers = [f"top {certs.k} of {len(certs)} inputs", "these", f"proven at {1 - rho:g}"]
     common.print_table(headers[: len(lines[0])], lines, title=title)
     if out:
         typer.echo(f"claims: {out}")
+
+
+def read_shape(text: str | None) -> tuple[int, ...]:
+    """Read a shape such as 3x32x32."""
+    from vauban.errors import BadInput
+
+    parts = (text or "").split("x")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        given = "nothing" if text is None else text
+        raise BadInput(f"--shape is {given}: the shape of the inputs is needed here, for example --shape 3x32x32")
+    return tuple(int(part) for part in parts)

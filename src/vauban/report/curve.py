@@ -31,9 +31,9 @@ def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float =
         accuracy, proven = np.append(accuracy, [0, 0]), np.append(proven, [0, 0])
         (line,) = axes.step(radii, 100 * accuracy, where="pre", lw=1.8, label=f"top {certs.k}")
         axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
-    law = curves[0].law
+    threat = curves[0].threat
     axes.set(
-        xlabel=f"certified {law.threat.name.upper()} radius, {law.threat.unit}",
+        xlabel=f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})",
         ylabel="certified accuracy (%)",
         ylim=(0, 100),
         xlim=(0, farthest * 1.03 or 1),

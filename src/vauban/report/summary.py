@@ -28,6 +28,8 @@ def nice_radii(certs: Certificates, most: int = 8) -> list[float]:
     """Round radii from 0 to the largest certified one."""
     farthest = float(np.nanmax(certs.radius, initial=0.0))
     steps = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2.5, 5)]
+    if certs.threat.integer:
+        steps = [step for step in steps if step.is_integer()]
     step = next((s for s in steps if farthest / s <= most), steps[-1])
     return [round(i * step, 10) for i in range(int(farthest / step) + 1)]
 
@@ -44,7 +46,7 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
         lines.append(["certified for another label", percent(summary["certified_elsewhere"]), ""])
     for line in summary["certified"]:
         lines.append([f"certified at radius {line['radius']:g}", percent(line["accuracy"]), percent(line["at_least"])])
-    return [*lines, ["median radius", "none" if median is None else floor_text(median)[:-5], ""]]
+    return [*lines, ["median radius", "none" if median is None else f"{float(floor_text(median)[:-5]):g}", ""]]
 
 
 def percent(fraction: float) -> str:

@@ -156,7 +156,7 @@ def _manifest(
         "threat": {"name": threat.name, "metric": threat.metric, "unit": threat.unit, "ball": threat.ball},
         "smoothing": str(smoothed.smoothing.spec),
         "arithmetic": {
-            "mode": inputs.arithmetic,
+            "mode": manifests.arithmetic(smoothed.smoothing.law, inputs.levels),
             "levels": inputs.levels,
             "deviation_per_view": smoothed.deviation(inputs),
         },

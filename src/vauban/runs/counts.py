@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.claims import Certificates
 from vauban.errors import BadInput
+from vauban.threats import Threat
 
 _RADIUS_STEP = Decimal("1e-9")
 HEADER = ("index", "label", "radius", "abstained")
@@ -60,8 +61,14 @@ def claims_csv(certs: Certificates, index: ArrayLike | None = None) -> str:
         certs.abstained,
         strict=True,
     ):
-        writer.writerow([i, label, "" if abstained else floor_text(float(radius)), "true" if abstained else "false"])
+        text = "" if abstained else radius_text(float(radius), certs.threat)
+        writer.writerow([i, label, text, "true" if abstained else "false"])
     return out.getvalue()
+
+
+def radius_text(radius: float, threat: Threat) -> str:
+    """A radius as it is written: a whole number where the threat counts, else rounded down."""
+    return str(int(radius)) if threat.integer else floor_text(radius)
 
 
 def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:

@@ -89,10 +89,18 @@ def certificates(
     alpha: float | None = None,
     bounds: str | None = None,
     n: int | None = None,
+    smoothing: str | None = None,
 ) -> tuple[Certificates, NDArray[np.int64]]:
-    """Claims for every complete input, and their indices; other k, alpha, bounds or a smaller look n cost no votes."""
+    """Claims for every complete input, and their indices; other k, alpha, bounds or a smaller look n cost no votes.
+
+    `smoothing` may ask for another proof about the same views, such as laplace:sigma=0.5,bound=lecuyer.
+    """
     manifest = votes.manifest
     statistics, data = manifest["statistics"], manifest["data"]
+    cast_under = law(manifest["smoothing"])
+    claimed = cast_under if smoothing is None else law(smoothing)
+    if not claimed.same_views(cast_under):
+        raise BadInput(f"the run was voted on under {manifest['smoothing']}, not {smoothing}: leave --smoothing out")
     n = statistics["n"] if n is None else n
     if n not in votes.at:
         raise BadInput(f"n={n} is no look of this run; it kept counts at {', '.join(map(str, statistics['looks']))}")
@@ -115,7 +123,7 @@ def certificates(
     certs = derive(
         np.stack([votes.at[n][p].counts for p in positions]),
         labels,
-        law(manifest["smoothing"]).for_shape(data["shape"]),
+        claimed.for_shape(data["shape"]),
         k=k,
         alpha=statistics["alpha"] if alpha is None else alpha,
         bounds=bounds,

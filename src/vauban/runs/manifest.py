@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.certificates import law
+from vauban.certificates.law import Law
 from vauban.errors import Lie, RunRefused
 from vauban.files import replace_file
 
@@ -33,7 +34,7 @@ def wording(manifest: Manifest) -> str:
     attacks = (
         "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
         if arithmetic["mode"] == "grid"
-        else "Inputs have no grid; noise is floating point, and its rounding is not accounted for."
+        else "Views are made in floating point, and its rounding is not accounted for."
     )
     label = (
         "the given label"
@@ -46,6 +47,11 @@ def wording(manifest: Manifest) -> str:
         f"classifier {manifest['model']['sha256'][:12]} in the arithmetic recorded here) for {threat.sentence('its radius')}. "
         f"{attacks}"
     )
+
+
+def arithmetic(noise: Law, levels: int | None) -> str:
+    """In which arithmetic views are made: "grid", exact integers divided once, or "float"."""
+    return "grid" if levels is not None and noise.on_grid else "float"
 
 
 def looks_up_to(n: int) -> list[int]:

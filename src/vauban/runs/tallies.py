@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.errors import Lie, VaubanError
+from vauban.errors import CannotWrite, Lie
 
 FILE = "tallies.jsonl"
 _SYNC_EVERY = 1.0
@@ -95,7 +95,7 @@ class Writer:
         except OSError as problem:
             os.ftruncate(self._file, before)
             advice = "make room" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "mend this"
-            raise VaubanError(
+            raise CannotWrite(
                 f"{self._path} cannot be written ({problem.strerror}); every tally before this one is kept: "
                 f"{advice} and run the same command again"
             ) from problem

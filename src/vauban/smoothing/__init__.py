@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+from vauban.smoothing.ablation import Ablation
 from vauban.smoothing.base import Smoothing
+from vauban.smoothing.discrete import Discrete
+from vauban.smoothing.flow import Flow
+from vauban.smoothing.fractional import Fractional
 from vauban.smoothing.gaussian import Gaussian
+from vauban.smoothing.laplace import Laplace
+from vauban.smoothing.patches import Band, Block
+from vauban.smoothing.splitting import Splitting
+from vauban.smoothing.uniform import Uniform
 from vauban.specs import Spec, choose
 
-SMOOTHINGS: dict[str, type[Smoothing]] = {"gaussian": Gaussian}
+SMOOTHINGS: dict[str, type[Smoothing]] = {
+    "ablation": Ablation,
+    "band": Band,
+    "block": Block,
+    "discrete": Discrete,
+    "flow": Flow,
+    "fractional": Fractional,
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "splitting": Splitting,
+    "uniform": Uniform,
+}
 
-__all__ = ["SMOOTHINGS", "Gaussian", "Smoothing", "build"]
+__all__ = [
+    "SMOOTHINGS",
+    "Ablation",
+    "Band",
+    "Block",
+    "Discrete",
+    "Flow",
+    "Fractional",
+    "Gaussian",
+    "Laplace",
+    "Smoothing",
+    "Splitting",
+    "Uniform",
+    "build",
+]
 
 
 def build(spec: str | Spec) -> Smoothing:

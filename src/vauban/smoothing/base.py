@@ -50,6 +50,9 @@ class Smoothing(ABC):
         `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers on the grid.
         """
 
+    def check(self, x: torch.Tensor) -> None:  # noqa: B027
+        """Refuse inputs [m, ...] that have no views, naming the first."""
+
     def view_shape(self, shape: torch.Size) -> torch.Size:
         """The shape of a view of an input of this shape."""
         return shape

@@ -6,7 +6,7 @@ import torch
 
 from vauban.certificates.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.grid import grid_noise, uniforms
+from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 
 
 class Gaussian(Smoothing):
@@ -34,4 +34,4 @@ class Gaussian(Smoothing):
         if levels is None:
             noise = torch.special.ndtri(uniforms(words)).mul_(self.sigma)
             return (x.double() + noise.view(shape)).float()
-        return grid_noise(self.law, levels).draw(words).view(shape).add(x).float().div_(levels)
+        return to_unit(grid_noise(self.law, levels).draw(words).view(shape).add(x), levels)

@@ -25,7 +25,8 @@ class GridNoise:
         self.law = law
         starts = np.arange(1 << _GUIDE_BITS, dtype=np.int64) << _REST
         first, last = law(starts), law(starts + ((1 << _REST) - 1))
-        width = np.int16 if law.offset < np.iinfo(np.int16).max else np.int32
+        most = max(law.offset, len(law.thresholds) - law.offset) + 2**10  # room for a level to be added
+        width = np.int16 if most < np.iinfo(np.int16).max else np.int32
         self._cut = np.iinfo(width).min
         self._guide = np.where(first == last, first, self._cut).astype(width)
         self._tables: dict[torch.device, torch.Tensor] = {}
@@ -52,6 +53,15 @@ class GridNoise:
 def grid_noise(law: Law, levels: int) -> GridNoise:
     """The table of `law` rounded to steps of 1 / levels, built once."""
     return GridNoise(law.rounded(levels))
+
+
+def to_unit(steps: torch.Tensor, levels: int) -> torch.Tensor:
+    """Whole numbers of steps as float32 fractions of `levels`, the same bits on every device; may reuse float `steps`.
+
+    The divisor is a tensor: by a Python number, CUDA multiplies with its rounded inverse.
+    """
+    steps = steps.float()
+    return steps.div_(steps.new_full((), levels))
 
 
 def uniforms(words: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,38 @@
+"""Views in which every feature is kept or replaced by another value of the grid."""
+
+from __future__ import annotations
+
+import torch
+
+from vauban.certificates.discrete import DiscreteLaw
+from vauban.errors import BadInput
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.grid import grid_noise, to_unit
+
+
+class Discrete(Smoothing):
+    """Each feature keeps its value with probability `keep`, else takes any other of `values`, all as likely. [Lee2019]
+
+    In integers from beginning to end; inputs without a grid are refused.
+
+    >>> Discrete(keep=0.8)
+    Discrete(keep=0.8)
+    """
+
+    law_type = DiscreteLaw
+    law: DiscreteLaw
+
+    def __init__(self, keep: float, *, values: int = 256, features: int | None = None):
+        self.law = DiscreteLaw(float(keep), values, features)
+
+    def words(self, shape: torch.Size) -> int:
+        return shape.numel()
+
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        if levels is None:
+            raise BadInput(
+                "discrete replaces values by others of a grid: give 8-bit pictures, or round the inputs to 1/255"
+            )
+        moved = grid_noise(self.law, levels).draw(words).view(len(words), *x.shape[1:]).add(x).sub_(self.law.values)
+        below = moved >> (8 * moved.element_size() - 1)  # all ones where it is negative: there, one turn is added back
+        return to_unit(moved.add_(below.bitwise_and_(self.law.values)), levels)

@@ -1,0 +1,34 @@
+"""Views with Laplace noise added to every number of the input."""
+
+from __future__ import annotations
+
+import torch
+
+from vauban.certificates.laplace import LaplaceLaw
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+
+
+class Laplace(Smoothing):
+    """Independent Laplace noise of standard deviation sigma, in the units of the input. [Teng2020]
+
+    >>> Laplace(sigma=0.5)
+    Laplace(sigma=0.5)
+    """
+
+    law_type = LaplaceLaw
+    law: LaplaceLaw
+
+    def __init__(self, sigma: float, bound: str = "exact"):
+        self.law = LaplaceLaw(float(sigma), bound)
+
+    def words(self, shape: torch.Size) -> int:
+        return shape.numel()
+
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        shape = (len(words), *x.shape[1:])
+        if levels is None:
+            centred = uniforms(words).mul_(2).sub_(1)
+            noise = torch.log1p(-centred.abs()).mul_(centred.sign()).mul_(-self.law.sigma / 2**0.5)
+            return (x.double() + noise.view(shape)).float()
+        return to_unit(grid_noise(self.law, levels).draw(words).view(shape).add(x), levels)

@@ -1,0 +1,72 @@
+"""Views in which every number is replaced by the bin it falls in, between dividers placed at random."""
+
+from __future__ import annotations
+
+import torch
+
+from vauban.certificates.uniform import SplittingLaw
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+
+_PAD = 1 + 2.0**-26
+
+
+class Splitting(Smoothing):
+    """The middle of each number's bin; bins span 2 sqrt 3 sigma, with dividers independent per coordinate.
+
+    [Levine2023] Theorem 3.2 and Corollary 3.1 (general case)
+
+    >>> Splitting(sigma=0.5, sampled=True)
+    Splitting(sigma=0.5, sampled=true)
+    """
+
+    law_type = SplittingLaw
+    law: SplittingLaw
+
+    def __init__(self, sigma: float, *, sampled: bool = False):
+        self.law = SplittingLaw(float(sigma), sampled)
+
+    def words(self, shape: torch.Size) -> int:
+        return shape.numel()
+
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        shape = (len(words), *x.shape[1:])
+        if levels is None:
+            lower, upper = float_bins(x, uniforms(words).view(shape), self.law.width * _PAD)
+            return lower.add_(upper).div_(2).float()
+        place = grid_noise(self.law, levels).draw(words).view(shape)
+        lower, upper = grid_bins(x, place, min(self.law.period(levels), levels + 1), levels)
+        return to_unit(lower.add_(upper), 4 * levels)
+
+
+def grid_bins(
+    x: torch.Tensor, place: torch.Tensor, period: torch.Tensor | int, levels: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ends (lower, upper) of the bin of each x, int32 in half steps from 0 to 2 * levels.
+
+    `x`: integers 0..levels. `place`: where the first divider is, j for the half step between the levels j and j + 1;
+    `period`: how many steps the dividers are apart, 1 or more. All broadcast. A divider on a half step meets no level, so
+    comparisons are exact. A place at or beyond the period stands for no dividers at all: the bin is everything.
+    """
+    x, place = x.int(), place.int()
+    ordinal = torch.div(x - place - 1, period, rounding_mode="floor")
+    lower = ordinal.mul_(period).add_(place).mul_(2).add_(1)
+    upper = lower + 2 * period
+    whole = place >= period
+    return lower.clamp_(min=0).masked_fill_(whole, 0), upper.clamp_(max=2 * levels).masked_fill_(whole, 2 * levels)
+
+
+def float_bins(x: torch.Tensor, u: torch.Tensor, width: torch.Tensor | float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ends (lower, upper) of the bin of each x in [0, 1], float64, dividers at (u + n) * width for n = 0, 1, …
+
+    `x`: float32. `u`: in (0, 1), float64. `width`: float64, infinite for no dividers. All broadcast. The ends are
+    functions of u, the width and the number of dividers below x only, so values in one bin give the same bits. That number
+    is counted exactly from x / width, whose rounding a width larger than its law's by 2^-27 or more pays for: float32
+    numbers differ by 2^-24 of the larger one or not at all, so their quotients differ by (1 + 2^-28) times too much at most.
+    """
+    position = x.double() / width
+    whole = position.floor()
+    below = whole + ((position - whole) > u)
+    upper = (below + u).mul_(width).clamp_(max=1)
+    lower = (below - 1 + u).mul_(width).clamp_(min=0)
+    return lower, upper
