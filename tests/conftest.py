@@ -21,3 +21,16 @@ def half_spaces() -> Callable[[torch.Tensor], torch.Tensor]:
         return torch.stack([0.25 - mean, -(mean - 0.5).abs() + 0.25, mean - 0.75], dim=1)
 
     return model
+
+
+@pytest.fixture
+def cases_tried(record_property: Callable[[str, object], None]) -> Callable[[int], None]:
+    """Tell how many cases a brute-force test tried; the number in all is printed at the end."""
+    return lambda count: record_property("cases tried", int(count))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = terminalreporter.getreports("passed")
+    tried = sum(count for report in reports for name, count in report.user_properties if name == "cases tried")
+    if tried:
+        terminalreporter.write_line(f"brute force: {tried:,} cases tried, no violation")

@@ -97,6 +97,10 @@ class Certificates:
         labels = np.asarray(truth)
         if labels.shape != self.label.shape or labels.dtype.kind not in "iu":
             raise BadInput(f"labels of shape {labels.shape} for {len(self)} inputs: one whole number each is needed")
+        wrong = np.flatnonzero((labels < 0) | (labels >= self.counts.shape[1]))
+        if len(wrong):
+            last = self.counts.shape[1] - 1
+            raise BadInput(f"label {labels[wrong[0]]} of input {wrong[0]} is outside the classes 0..{last}")
         return replace(self, truth=labels.astype(np.int64))
 
     def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
@@ -155,8 +159,8 @@ def derive(
     bounds = bounds or default_bounds(k)
     check_settings(k=k, alpha=alpha, num_classes=table.shape[1], n=votes, bounds=bounds, law=law, deviation=deviation)
     radii = _radii(table, which, law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
-    known = which if truth is None else np.asarray(truth, dtype=np.int64)
-    return Certificates(which, radii, np.isnan(radii), table, known, k, alpha, bounds, law)
+    certs = Certificates(which, radii, np.isnan(radii), table, which, k, alpha, bounds, law)
+    return certs if truth is None else certs.against(truth)
 
 
 def _radii(
@@ -184,6 +188,8 @@ def check_settings(
 ) -> None:
     """Refuse settings under which no input could ever be certified, before any vote is cast."""
     check_alpha(alpha)
+    if not 0 <= deviation < 1:
+        raise BadInput(f"deviation={deviation}: a total variation is at least 0 and below 1")
     if not 1 <= k < num_classes:
         raise BadInput(f"k={k} of {num_classes} classes: k must be at least 1 and below the number of classes")
     if n < 1 or largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is None:

@@ -98,10 +98,9 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda v: v if isinstance(v, str) else f"{v.name} {v.ball}")
-def test_a_converted_ball_lies_in_the_one_it_came_from(source, target, capsys) -> None:
+def test_a_converted_ball_lies_in_the_one_it_came_from(source, target, cases_tried) -> None:
     tried, violations, tight = np.sum([play(source, target, shape) for shape in SHAPES], axis=0)
-    with capsys.disabled():
-        print(f"\n{source.name} ({source.ball}) to {target}: {tried:,} changes, {violations} violations, {tight} tight")
+    cases_tried(tried)
     assert violations == 0
     assert tried > 0
     if target in conversions.COUNTED:
@@ -139,7 +138,7 @@ def masses(cells: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 2, 2), (2, 1, 2), (1, 5)])
-def test_wasserstein_conversions_hold_for_every_pair_of_pictures(shape, capsys) -> None:
+def test_wasserstein_conversions_hold_for_every_pair_of_pictures(shape, cases_tried) -> None:
     """Distances from POT; pictures of several masses, so that the mass matters; channels keep theirs."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
     places = np.array(list(itertools.product(range(height), range(width))), dtype=float)
@@ -166,8 +165,7 @@ def test_wasserstein_conversions_hold_for_every_pair_of_pictures(shape, capsys) 
         assert float(convert(far["l2"], WASSERSTEIN_L2, "wasserstein", shape)) <= far["l1"] * (1 + 1e-12)
         tightest["ground"] = max(tightest["ground"], far["l1"] / math.sqrt(2) / far["l2"])
         tried += 2
-    with capsys.disabled():
-        print(f"\nwasserstein on {shape}: {tried:,} cases, no violation")
+    cases_tried(tried)
     assert tightest["l1"] > 1 - 1e-9  # so twice, or any more, would be wrong
     assert tightest["l2"] > 1 - 1e-9
     if height > 1:

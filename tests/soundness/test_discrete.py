@@ -4,6 +4,7 @@ Probabilities are integers over a common denominator, so that a tie is a tie.
 """
 
 import itertools
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -98,18 +99,17 @@ SMALL = [
 LARGE = [(d, values, keep) for d in (3, 4, 5, 6) for values in (2, 3) for keep in ("0.51", "0.55", "0.7", "0.9")]
 
 
-def test_no_claim_is_false_for_any_classifier(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_claim_is_false_for_any_classifier(cases_tried: Callable[[int], None]) -> None:
     cases = 0
     for d, values, keep, classes, k in SMALL:
         tried, false = try_classifiers(World(d, values, keep), classes, k, limit=70_000)
         assert false == 0, f"keep={keep} of {d} features with {values} values, {classes} classes, top {k}"
         cases += tried
-    with capsys.disabled():
-        print(f"\ndiscrete: {cases:,} classifiers and attacks tried in {len(SMALL)} worlds, no false claim")
+    cases_tried(cases)
     assert cases > 500_000
 
 
-def test_the_worst_classifiers_break_nothing_claimed_and_everything_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_worst_classifiers_break_nothing_claimed_and_everything_else(cases_tried: Callable[[int], None]) -> None:
     cases = 0
     for d, values, keep in LARGE:
         world = World(d, values, keep)
@@ -118,8 +118,7 @@ def test_the_worst_classifiers_break_nothing_claimed_and_everything_else(capsys:
             tried, false, loose = try_worst(world, target, r)
             assert (false, loose) == (0, 0), f"keep={keep} of {d} features with {values} values, {r} changed"
             cases += tried
-    with capsys.disabled():
-        print(f"\ndiscrete: {cases:,} worst classifiers tried in {len(LARGE)} worlds, no false claim, none too small")
+    cases_tried(cases)
     assert cases > 50_000
 
 

@@ -142,15 +142,14 @@ def excesses(law: FlowLaw, shape: Shape, reach: int) -> list[float]:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda w: "x".join(map(str, w[0])))
-def test_no_event_moves_further_than_its_distance_allows(world, capsys) -> None:
+def test_no_event_moves_further_than_its_distance_allows(world, cases_tried) -> None:
     shape, reach, laws = world
     moves = 0
     for law in laws:
         worst = excesses(law, shape, reach)
         assert max(worst) < ROUNDING
         moves += len(worst)
-    with capsys.disabled():
-        print(f"\nflow {shape}: {moves} moves of mass under {len(laws)} laws, every worst event: no violation")
+    cases_tried(moves)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2), (1, 1, 3), (1, 2, 2), (2, 1, 2)])
@@ -178,7 +177,7 @@ def test_in_one_dimension_the_shift_is_attained(law) -> None:
 
 
 @pytest.mark.parametrize(("classes", "k", "reach"), [(2, 1, 4), (3, 1, 2), (3, 2, 2)])
-def test_no_classifier_at_all_loses_its_label_within_the_radius(classes, k, reach, capsys) -> None:
+def test_no_classifier_at_all_loses_its_label_within_the_radius(classes, k, reach, cases_tried) -> None:
     """Every map from views to classes, on two cells with uniform flows over five steps; mass moves by up to `reach`."""
     law, lost, tried = uniform(5), 0, 0
     x = (4 - reach, reach)
@@ -200,8 +199,7 @@ def test_no_classifier_at_all_loses_its_label_within_the_radius(classes, k, reac
             # tight: someone with the same votes at x loses the label one step beyond its radius
             just_beyond = (radii > 0) & (radii <= far * (1 + 1e-9)) & (radii > far - 1.001 / STEPS)
             lost += int((ahead[just_beyond] >= k).sum())
-    with capsys.disabled():
-        print(f"\nflow, all {len(maps):,} maps to {classes} classes, top-{k}: {tried:,} certified moves, no violation")
+    cases_tried(tried)
     assert tried > 0
     assert lost > 0
 

@@ -1,5 +1,6 @@
 """Tries to break the splitting certificate on small worlds: the real views of every input under every divider."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -118,18 +119,16 @@ def all_claims_broken() -> tuple[int, int]:
     return int(total[0]), int(total[1])
 
 
-def test_no_event_escapes_the_shifts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_event_escapes_the_shifts(cases_tried: Callable[[int], None]) -> None:
     tried, broken = shifts_broken()
-    with capsys.disabled():
-        print(f"\nsplitting: {tried:,} events tried against the shifts, {broken} escaped")
+    cases_tried(tried)
     assert tried > 100_000
     assert broken == 0
 
 
-def test_no_claim_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_claim_is_broken(cases_tried: Callable[[int], None]) -> None:
     tried, broken = all_claims_broken()
-    with capsys.disabled():
-        print(f"\nsplitting: {tried:,} attacks on claims, {broken} succeeded")
+    cases_tried(tried)
     assert tried > 50_000
     assert broken == 0
 
@@ -180,15 +179,14 @@ def told_apart_too_often(pad: float) -> tuple[int, int]:
     return tried, broken
 
 
-def test_off_the_grid_values_are_told_apart_as_seldom_as_the_law_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_the_grid_values_are_told_apart_as_seldom_as_the_law_says(cases_tried: Callable[[int], None]) -> None:
     tried, broken = told_apart_too_often(1 + 2.0**-26)
-    with capsys.disabled():
-        print(f"\nsplitting off the grid: {tried:,} pairs of numbers, {broken} told apart too often")
+    cases_tried(tried)
     assert broken == 0
     assert told_apart_too_often(0.98)[1] > 0
 
 
-def test_the_padded_width_pays_for_the_rounding_of_positions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_padded_width_pays_for_the_rounding_of_positions(cases_tried: Callable[[int], None]) -> None:
     """In exact rationals: two float32 numbers are no further apart in padded widths, as computed, than in the law's."""
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.random(400), np.geomspace(1e-44, 0.999, 400), 1 - np.geomspace(1e-7, 0.5, 200)])
@@ -203,7 +201,6 @@ def test_the_padded_width_pays_for_the_rounding_of_positions(capsys: pytest.Capt
                 Fraction(b) - Fraction(a) > (Fraction(float(v)) - Fraction(float(u))) / Fraction(width)
                 for a, b, u, v in zip(near, far, x, y, strict=True)
             )
-    with capsys.disabled():
-        print(f"\nsplitting off the grid: {20 * len(x):,} neighbours, {broken[1 + 2.0**-26]} too far apart as computed")
+    cases_tried(20 * len(x))
     assert broken[1 + 2.0**-26] == 0
     assert broken[1.0] > 0

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
+from vauban.errors import BadInput
+
 Floats = NDArray[np.float64]
 
-_STEP = 2.0**-38  # of p or of 1 - p, whichever is smaller
-_TAIL = 1 - 2.0**-40  # what a tail may be wrong by, and more than SciPy's are
+_STEP = 2.0**-36  # of p or of 1 - p, whichever is smaller
+_TAIL = 1 - 2.0**-36  # what a tail may be wrong by, and more than SciPy's are
 
 
 def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
@@ -23,7 +25,7 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     >>> bool(lower_bound(10, 10, 0.001) <= 0.001 ** (1 / 10))
     True
     """
-    wins = np.asarray(wins, dtype=np.int64)
+    wins = _checked(wins, n, alpha)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.maximum(counts, 1)
     p = _settle(betaincinv(some, n - some + 1, alpha), lambda q: betainc(some, n - some + 1, q) <= alpha * _TAIL, -1)
@@ -32,11 +34,18 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
 
 def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     """Smallest p above which `wins` or fewer out of `n` has probability at most `alpha`; 1 if every vote was won."""
-    wins = np.asarray(wins, dtype=np.int64)
+    wins = _checked(wins, n, alpha)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.minimum(counts, n - 1)
     p = _settle(betainccinv(some + 1, n - some, alpha), lambda q: betaincc(some + 1, n - some, q) <= alpha * _TAIL, +1)
     return np.where(counts >= n, 1.0, p)[where].reshape(wins.shape)
+
+
+def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
+    counts = np.asarray(wins, dtype=np.int64)
+    if n < 1 or (counts < 0).any() or (counts > n).any() or not 0 < alpha < 1:
+        raise BadInput(f"wins must lie between 0 and n={n}, n be at least 1 and alpha={alpha} strictly between 0 and 1")
+    return counts
 
 
 def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], direction: int) -> Floats:
@@ -44,9 +53,9 @@ def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], direction: 
     step = _STEP
 
     def further(q: Floats) -> Floats:
-        return np.clip(q + direction * step * np.maximum(np.minimum(q, 1 - q), 2.0**-53), 0.0, 1.0)
+        return np.clip(q + direction * step * np.where(q < 0.5, q, np.maximum(1 - q, 2.0**-53)), 0.0, 1.0)
 
-    moved = further(p)
+    moved = further(np.where(np.isnan(p), (direction + 1) / 2, p))
     while not (good := holds(moved)).all():
         step *= 2
         moved = np.where(good, moved, further(moved))

@@ -25,6 +25,8 @@ def claim_floor(claimed: int, m: int, alpha: float, rho: float, method: str = "b
     choose("way to claim a data set", method, METHODS)
     if method == "binomial" or alpha == 0.0:
         return max(0, claimed - false_claims(m, alpha, rho)) / m
+    if 1 - alpha == 0.0:
+        return 0.0
     log = math.log(1 / rho)
     slack = alpha + math.sqrt(2 * alpha * (1 - alpha) * log / m) + log / (3 * m)
     return max(0.0, (claimed / m - slack) / (1 - alpha) * (1 - 1e-12))

@@ -9,6 +9,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates.law import Law
 
 _MARGIN = 1e-12
+_HALVINGS = 53
 
 
 def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.ndarray:
@@ -26,10 +27,15 @@ def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.n
 def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
     """Largest r [m] at which `stays` holds, rounded down; NaN where the label is not even certified at the input itself.
 
-    By bisection, to 1e-12 of the law's scale and never above the exact solution; over whole numbers where the threat
-    counts, and there a radius of 0 says that the input itself is certified and nothing beyond it.
+    By bisection, to 1e-11 of the law's scale and never above the exact solution; over whole numbers where the threat
+    counts, and there a radius of 0 says that the input itself is certified and nothing beyond it. A row's radius does not
+    depend on the other rows.
     """
-    p_label, p_sums = np.asarray(p_label, dtype=float), np.asarray(p_sums, dtype=float)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _bisected(law, np.asarray(p_label, dtype=float), np.asarray(p_sums, dtype=float))
+
+
+def _bisected(law: Law, p_label: Floats, p_sums: Floats) -> Floats:
     low = np.zeros(len(p_label))
     certified = stays(law, p_label, p_sums, low)
     high = np.full(len(p_label), min(law.scale, law.farthest))
@@ -40,7 +46,7 @@ def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
         while (open_ := high - low > 1).any():
             low, high = _halve(law, p_label, p_sums, low, high, np.where(open_, np.floor((low + high) / 2), low))
         return np.where(certified, low, np.nan)
-    for _ in range(int(np.ceil(np.log2(max(1.0, high.max(initial=0.0) / law.scale)))) + 40):
+    for _ in range(_HALVINGS):
         low, high = _halve(law, p_label, p_sums, low, high, (low + high) / 2)
     return np.where(certified & (low > 0), low, np.nan)
 

@@ -62,6 +62,7 @@ def assemble(
         raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
     if loaded.num_classes is not None and loaded.num_classes != classes:
         raise BadInput(f"the model answers {loaded.num_classes} classes; {data} has {selected.num_classes}")
+    law.law.for_shape(selected.images.shape[1:])
     views = law.view_shape(torch.Size(selected.images.shape[1:]))
     if loaded.channels is not None and len(views) == 3 and views[0] != loaded.channels:
         raise BadInput(f"the model takes {loaded.channels} channels; views of {data} under {law.spec} have {views[0]}")

@@ -1,0 +1,107 @@
+"""Every smoothing used for real: trained on its own views, planned, certified, claimed, verified."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vauban.bench.certificates import SMOOTHINGS as AT_IMAGENET_SIZE
+from vauban.certificates import LAWS
+from vauban.cli import app
+from vauban.smoothing import SMOOTHINGS
+from vauban.specs import Spec
+
+TRIED = {
+    "gaussian:sigma=0.25": None,
+    "laplace:sigma=0.25": None,
+    "uniform:sigma=0.25": None,
+    "splitting:sigma=0.25,sampled=true": None,
+    "fractional:p=1/2,scale=4,sampled=true": None,
+    "ablation:retained=80": None,
+    "ablation:retained=80,null=mean,mean=0.13": None,
+    "discrete:keep=0.5,values=256": None,
+    "flow:sigma=0.001": "cnn-small:channels=1,classes=10,mean=0,std=0.004",
+    "band:size=6,sampled=true": None,
+    "block:size=14,sampled=true": None,
+}
+
+
+def vauban(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_every_law_has_its_views_and_is_tried_here_and_in_the_bench() -> None:
+    assert LAWS.keys() == SMOOTHINGS.keys()
+    assert {Spec.parse(spec).name for spec in TRIED} == LAWS.keys()
+    assert {Spec.parse(spec).name for spec in AT_IMAGENET_SIZE} == LAWS.keys()
+
+
+@pytest.mark.parametrize("spec", TRIED)
+def test_train_plan_certify_claim_verify(tmp_path: Path, spec: str) -> None:
+    model, run = tmp_path / "model.safetensors", tmp_path / "run"
+    architecture = ["--model", TRIED[spec]] if TRIED[spec] else []
+    trained = ["train", "--smoothing", spec, "--every", "20", "--epochs", "3", "--batch-size", "100", "--lr", "0.003"]
+    accuracy = json.loads(vauban(*trained, *architecture, "--out", model, "--json"))["base_accuracy_on_training_views"]
+    assert accuracy > 0.3
+    common = ["--smoothing", spec, "--model", model, "--every", "500", "--json"]
+    plan = json.loads(vauban("plan", *common, "-n", "300", "--alpha", "0.01", "--seconds", "0.05"))
+    assert plan["largest_radius"] >= 0
+    certified = json.loads(vauban("certify", *common, "-n", "300", "--alpha", "0.01", "--seed", "1", "--out", run))
+    assert certified["clean_accuracy"] > 0.3
+    assert 0 < certified["base_accuracy"] <= 1
+    vauban("verify", run)
+    vauban("claim", run, "-k", "3", "--out", tmp_path / "top3.csv")
+    radii = {row["index"]: row["radius"] for row in csv.DictReader((tmp_path / "top3.csv").open())}
+    assert len(radii) == 20
+    assert any(radii.values())
+
+
+def test_what_a_certificate_is_worth_in_another_threat(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.txt"
+    counts.write_text("99990 10 0 0\n60000 40000 0 0\n")
+    gaussian = ["claim", counts, "--smoothing", "gaussian:sigma=2", "--json", "--shape", "3x32x32"]
+    l2 = json.loads(vauban(*gaussian))["claims"][0]["radius"]
+    l0 = json.loads(vauban(*gaussian, "--threat", "l0"))
+    assert l0["threat"] == "l0"
+    assert l0["claims"][0]["radius"] == -(-(l2**2) // 3) - 1
+    assert "it does about: l1, l0" in vauban(*gaussian, "--threat", "wasserstein", code=2)
+    assert "--shape 3x32x32" in vauban(*gaussian[:-2], "--threat", "l0", code=2)
+    vauban("claim", counts, "--smoothing", "ablation:retained=45,features=784", "--out", tmp_path / "l0.csv")
+    radius = (tmp_path / "l0.csv").read_text().splitlines()[1].split(",")[2]
+    assert radius.isdigit()
+    assert int(radius) > 5
+
+
+def test_another_proof_about_the_same_votes(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.txt"
+    counts.write_text("99000 1000 0 0\n")
+    radii = [
+        json.loads(vauban("claim", counts, "--smoothing", f"laplace:sigma=0.5{bound}", "--json"))["claims"][0]["radius"]
+        for bound in ("", ",bound=theorem1", ",bound=lecuyer")
+    ]
+    assert radii[0] >= radii[1] >= radii[2] > 0
+    assert radii[0] > radii[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--smoothing", "ablation:retained=784"], "hides nothing"),
+        (["--smoothing", "ablation:retained=0"], "retained=0"),
+        (["--smoothing", "discrete:keep=1.5"], "keep"),
+        (["--smoothing", "splitting:sigma=0.5"], "sampled=true"),
+        (["--smoothing", "fractional:p=1/2,scale=4"], "sampled=true"),
+        (["--smoothing", "fractional:p=2,scale=4,sampled=true"], "p"),
+        (["--smoothing", "band:size=6"], "sampled=true"),
+        (["--smoothing", "flow:sigma=0.01,ground=l3"], "ground"),
+        (["--smoothing", "ablation:retained=45"], "1 channels; views of mnist under ablation:retained=45 have 2"),
+    ],
+)
+def test_mistakes(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    errors = vauban("certify", *arguments, "--limit", "2", "-n", "100", "--out", tmp_path / "run", code=2)
+    assert complaint in errors
+    assert not (tmp_path / "run" / "manifest.json").exists()
