@@ -48,7 +48,8 @@ class SmoothedClassifier:
     """The vote's winner among views: the only thing a certificate speaks of.
 
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes]; a module is put in
-    evaluation mode. `smoothing`: an object or its text. `rows`: the compute shape, how many views a forward pass sees.
+    evaluation mode. `smoothing`: an object or its text. `rows`: the compute shape, how many views a forward pass sees;
+    `in_flight`: how many such shapes are made before they vote. None chooses both by size.
     `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`). `input_range`: what inputs may hold, None for anything.
 
     >>> import torch, vauban as vb
@@ -67,7 +68,7 @@ class SmoothedClassifier:
         num_classes: int,
         device: torch.device | str | None = None,
         rows: int | None = None,
-        in_flight: int = 1,
+        in_flight: int | None = None,
         arithmetic: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
         channels_last: bool = False,
@@ -183,9 +184,8 @@ class SmoothedClassifier:
     def voter(self, shape: torch.Size) -> Voter:
         """The voter for inputs of this shape."""
         rows = self.rows or choose_rows(shape, self.device)
-        return Voter(
-            self.model, self.smoothing, self.num_classes, rows, self.device, self.in_flight, self.channels_last
-        )
+        in_flight = self.in_flight or choose_in_flight(rows * shape.numel(), self.device)
+        return Voter(self.model, self.smoothing, self.num_classes, rows, self.device, in_flight, self.channels_last)
 
     def _poll_all(self, inputs: Inputs, seed: Seed, stage: str, n: int, tick: Tick | None) -> NDArray[np.int64]:
         voter = self.voter(inputs.values.shape[1:])
@@ -209,3 +209,8 @@ def choose_rows(shape: torch.Size, device: torch.device) -> int:
     most = 100 if device.type == "cpu" else 1000
     fitting = [rows for rows in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if rows <= most]
     return max((rows for rows in fitting if rows * shape.numel() <= budget), default=1)
+
+
+def choose_in_flight(numbers: int, device: torch.device) -> int:
+    """How many shapes of so many numbers are made before they vote: up to eight on the CPU, if they are small."""
+    return max(1, min(8, 2**22 // numbers)) if device.type == "cpu" else 1

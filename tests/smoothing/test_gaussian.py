@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from vauban.certificates import law
-from vauban.certificates.rounding import BITS
+from vauban.certificates.rounding import BITS, RoundedNoise
 from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, build
@@ -43,10 +43,74 @@ def test_noise_on_the_grid_has_the_rounded_law() -> None:
     assert stats.chisquare(observed, expected).pvalue > 1e-6
 
 
+def unpacked(table: RoundedNoise, row: np.ndarray, size: int) -> list[int]:
+    """Packed numbers one after the other, in plain Python."""
+    main, more = table.packed_words(size)
+    values, opened = [], 0
+    for i in range(3 * main):
+        piece = int(row[i % main]) >> (47 - 16 * (i // main)) & 0xFFFF
+        ends = [int(table(np.array([word]))[0]) for word in (piece << 47, (piece + 1 << 47) - 1)]
+        if ends[0] != ends[1]:
+            rest = int(row[main + min(opened, more - 1)]) & (1 << 47) - 1
+            opened += 1
+            ends = [int(table(np.array([piece << 47 | rest]))[0])]
+        values.append(ends[0])
+    return values[:size]
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0, 60.0])
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 784])
+def test_packed_numbers_are_the_same_on_both_paths_and_by_hand(
+    sigma: float, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = GridNoise(law(f"gaussian:sigma={sigma}").rounded(255))
+    drawn = words(30, sum(noise.law.packed_words(size)))
+    fast = noise.draw_packed(drawn, size)
+    assert fast.shape == (30, size)
+    for i in range(2):
+        assert fast[i].tolist() == unpacked(noise.law, drawn[i].numpy(), size)
+    monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
+    assert torch.equal(noise.draw_packed(drawn, size).long(), fast.long())
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_views_on_both_paths_have_the_same_bits(one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randint(0, 256, (1 if one else 20, 3, 5, 5), dtype=torch.uint8)
+    drawn = words(20, Gaussian(0.5).words(x.shape[1:], 255))
+    fast = Gaussian(0.5).views(x, drawn, 255)
+    monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
+    assert torch.equal(Gaussian(0.5).views(x, drawn, 255), fast)
+
+
+def test_packed_numbers_have_the_rounded_law_and_are_independent() -> None:
+    table = law("gaussian:sigma=0.5").rounded(255)
+    drawn = GridNoise(table).draw_packed(words(4000, sum(table.packed_words(300))), 300).double().numpy()
+    values = np.arange(-400, 401, 20)
+    observed = np.histogram(drawn, bins=values)[0]
+    cells = np.diff(stats.norm.cdf((values - 0.5) / 127.5))
+    assert stats.chisquare(observed, cells / cells.sum() * observed.sum()).pvalue > 1e-6
+    together = np.corrcoef(drawn[:, [0, 1, 99, 100, 101, 199, 200, 299]].T)
+    assert np.abs(together - np.eye(8)).max() < 5 / 4000**0.5
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.25, 2.0, 60.0])
+def test_packed_words_suffice(sigma: float) -> None:
+    """By the exact binomial tail: running out of words is as unlikely as the deviation says."""
+    table = law(f"gaussian:sigma={sigma}").rounded(255)
+    buckets = np.arange(2**16, dtype=np.int64) << 47
+    assert table.cut == (table(buckets) != table(buckets + (1 << 47) - 1)).mean()
+    for size in (1, 10, 784, 3072, 150_528):
+        main, more = table.packed_words(size)
+        assert 3 * main >= size
+        assert stats.binom.logsf(more, 3 * main, table.cut) <= -100 * np.log(2) or more == 3 * main
+        assert table.packed_deviation(size) > size * table.deviation
+
+
 @pytest.mark.parametrize("levels", [255, None])
 def test_views_have_mean_x_and_the_right_spread(levels: int | None) -> None:
     x = torch.tensor([[0, 51, 255]], dtype=torch.uint8) if levels else torch.tensor([[0.0, 0.2, 1.0]])
-    views = Gaussian(0.25).views(x, words(40_000, 3), levels).numpy()
+    drawn = words(40_000, Gaussian(0.25).words(x.shape[1:], levels))
+    views = Gaussian(0.25).views(x, drawn, levels).numpy()
     assert views.dtype == np.float32
     assert np.allclose(views.mean(axis=0), [0, 0.2, 1], atol=0.006)
     assert np.allclose(views.std(axis=0), 0.25, atol=0.005)
@@ -54,7 +118,7 @@ def test_views_have_mean_x_and_the_right_spread(levels: int | None) -> None:
 
 def test_views_on_the_grid_are_integers_divided_once() -> None:
     x = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
-    views = Gaussian(0.5).views(x, words(100, 48), 255)
+    views = Gaussian(0.5).views(x, words(100, Gaussian(0.5).words(x.shape[1:], 255)), 255)
     steps = (views.double() * 255).round()
     assert torch.equal((steps.float() / 255), views)
     assert views.min() < 0
@@ -63,7 +127,7 @@ def test_views_on_the_grid_are_integers_divided_once() -> None:
 
 def test_one_view_of_each_is_the_view_of_each_alone() -> None:
     x = torch.randint(0, 256, (10, 7), dtype=torch.uint8)
-    drawn = words(10, 7)
+    drawn = words(10, Gaussian(0.5).words(x.shape[1:], 255))
     together = Gaussian(0.5).views(x, drawn, 255)
     for i in range(10):
         assert torch.equal(together[i], Gaussian(0.5).views(x[i : i + 1], drawn[i : i + 1], 255)[0])

@@ -28,7 +28,7 @@ def cast(v: Voter, looks: list[int], after: int = 0) -> list[tuple[int, list[int
 
 
 def test_counts_are_those_of_counting_by_hand(half_spaces: Model) -> None:
-    words = STREAM.words(0, 130, 4, CPU)
+    words = STREAM.words(0, 130, Gaussian(0.5).words(X.shape, 255), CPU)
     by_hand = half_spaces(Gaussian(0.5).views(X[None], words, 255)).argmax(1)
     for look, counts in cast(voter(half_spaces), [1, 49, 50, 51, 130]):
         assert counts == torch.bincount(by_hand[:look], minlength=3).tolist()

@@ -24,7 +24,7 @@ def measure(
     smoothing: str,
     rows: int | None,
     seconds: float,
-    in_flight: int,
+    in_flight: int | None,
     device: str,
     tick: Callable[[int], None],
 ) -> dict[str, Any]:

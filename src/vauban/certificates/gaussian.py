@@ -55,7 +55,7 @@ class GaussianLaw(Law):
         return rounded_noise(_tail, self.sigma, levels)
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
-        return 0.0 if levels is None else math.prod(shape) * self.rounded(levels).deviation
+        return 0.0 if levels is None else self.rounded(levels).packed_deviation(math.prod(shape))
 
 
 def _tail(x: mpmath.mpf) -> mpmath.mpf:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import mpmath
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from vauban.errors import BadInput
 
 BITS = 63
+GUIDE_BITS = 16
+PER_WORD = 3
+_OVERFLOW = 2.0**-100
 _DIGITS = 60
 
 
@@ -30,9 +34,45 @@ class RoundedNoise:
     offset: int
     deviation: float
 
+    @cached_property
+    def cut(self) -> float:
+        """The part of all words whose first 16 bits do not yet decide the value."""
+        inner = self.thresholds & ((1 << (BITS - GUIDE_BITS)) - 1) != 0
+        return len(np.unique(self.thresholds[inner] >> (BITS - GUIDE_BITS))) / 2**GUIDE_BITS
+
+    def packed_words(self, size: int) -> tuple[int, int]:
+        """How many words `size` numbers take when three share one, and how many more for those that 16 bits leave open.
+
+        The second number is exceeded with probability under 2^-100: by Chernoff's bound, more than m of n numbers are open
+        with probability at most exp(-n KL(m/n, cut)).
+        """
+        main = -(-size // PER_WORD)
+        return main, _open_at_most(PER_WORD * main, self.cut)
+
+    def packed_deviation(self, size: int) -> float:
+        """Total variation of `size` packed numbers to the law: each one's own, and running out of words."""
+        return (size * self.deviation + _OVERFLOW) * (1 + 1e-12)
+
     def __call__(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
         """The noise, in grid steps, for words in [0, 2^63); any shape."""
         return np.searchsorted(self.thresholds, words, side="right") - self.offset
+
+
+@lru_cache(maxsize=64)
+def _open_at_most(n: int, p: float) -> int:
+    """The least m >= 1 with P[Binomial(n, p) > m] <= 2^-100, by Chernoff's bound."""
+    need = -math.log(_OVERFLOW)
+
+    def surely(m: int) -> bool:
+        tail = m + 1
+        if tail > n or p == 0:
+            return True
+        if tail <= n * p:
+            return False
+        rest = (n - tail) * math.log((n - tail) / (n * (1 - p))) if tail < n else 0.0
+        return tail * math.log(tail / (n * p)) + rest >= need
+
+    return next(m for m in range(max(1, int(n * p)), n + 1) if surely(m))
 
 
 @lru_cache(maxsize=64)

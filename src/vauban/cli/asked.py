@@ -39,7 +39,7 @@ def assemble(
     every: int,
     limit: int | None,
     device: str,
-    in_flight: int = 1,
+    in_flight: int | None = None,
     rows: int | None = None,
     arithmetic: str = "auto",
 ) -> Asked:
@@ -89,10 +89,10 @@ def default_model(data: str) -> str:
     return str(path)
 
 
-def read_in_flight(text: str) -> int:
-    """--batch: auto, or how many compute shapes are prepared ahead."""
+def read_in_flight(text: str) -> int | None:
+    """--batch: auto (None), or how many compute shapes are prepared ahead."""
     if text == "auto":
-        return 1
+        return None
     if not text.isdigit() or int(text) < 1:
         raise BadInput(f"--batch {text}: auto or a whole number from 1 is needed")
     return int(text)

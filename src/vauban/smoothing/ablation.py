@@ -38,7 +38,7 @@ class Ablation(Smoothing):
     ):
         self.law = AblationLaw(retained, null, unit, features, float(mean))
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return draws(*_smaller_side(self.law.for_shape(shape)))
 
     def view_shape(self, shape: torch.Size) -> torch.Size:

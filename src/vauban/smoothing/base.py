@@ -40,12 +40,12 @@ class Smoothing(ABC):
         return self.law.threat
 
     @abstractmethod
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         """How many random words one view of an input of this shape takes."""
 
     @abstractmethod
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
-        """One view per row of `words` [count, self.words(shape)], float32 [count, ...shape].
+        """One view per row of `words` [count, self.words(shape, levels)], float32 [count, ...shape].
 
         `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers on the grid.
         """

@@ -25,7 +25,7 @@ class Discrete(Smoothing):
     def __init__(self, keep: float, *, values: int = 256, features: int | None = None):
         self.law = DiscreteLaw(float(keep), values, features)
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:

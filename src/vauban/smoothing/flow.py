@@ -29,7 +29,7 @@ class Flow(Smoothing):
     def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact"):
         self.law = FlowLaw(float(sigma), law, ground, bound)
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return edges(shape)
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:

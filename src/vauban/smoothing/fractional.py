@@ -32,7 +32,7 @@ class Fractional(Smoothing):
     ):
         self.law = FractionalLaw(Fraction(str(p)), float(scale), sampled, representation)
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()
 
     def view_shape(self, shape: torch.Size) -> torch.Size:

@@ -6,7 +6,7 @@ import torch
 
 from vauban.certificates.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+from vauban.smoothing.grid import grid_noise, uniforms
 
 
 class Gaussian(Smoothing):
@@ -26,12 +26,12 @@ class Gaussian(Smoothing):
     def sigma(self) -> float:
         return self.law.sigma
 
-    def words(self, shape: torch.Size) -> int:
-        return shape.numel()
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
+        return shape.numel() if levels is None else sum(self.law.rounded(levels).packed_words(shape.numel()))
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         shape = (len(words), *x.shape[1:])
         if levels is None:
             noise = torch.special.ndtri(uniforms(words)).mul_(self.sigma)
             return (x.double() + noise.view(shape)).float()
-        return to_unit(grid_noise(self.law, levels).draw(words).view(shape).add(x), levels)
+        return grid_noise(self.law, levels).noisy(x.flatten(1), words, levels).reshape(shape)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from vauban.certificates.law import Law
-from vauban.certificates.rounding import BITS, RoundedNoise
+from vauban.certificates.rounding import BITS, GUIDE_BITS, RoundedNoise
 
-_GUIDE_BITS = 16
-_REST = BITS - _GUIDE_BITS
+_REST = BITS - GUIDE_BITS
+_SHIFTS = (_REST, _REST - GUIDE_BITS, _REST - 2 * GUIDE_BITS)  # where the three packed numbers of a word begin
 
 
 class GridNoise:
@@ -23,7 +23,7 @@ class GridNoise:
 
     def __init__(self, law: RoundedNoise):
         self.law = law
-        starts = np.arange(1 << _GUIDE_BITS, dtype=np.int64) << _REST
+        starts = np.arange(1 << GUIDE_BITS, dtype=np.int64) << _REST
         first, last = law(starts), law(starts + ((1 << _REST) - 1))
         most = max(law.offset, len(law.thresholds) - law.offset) + 2**10  # room for a level to be added
         width = np.int16 if most < np.iinfo(np.int16).max else np.int32
@@ -33,13 +33,67 @@ class GridNoise:
 
     def draw(self, words: torch.Tensor) -> torch.Tensor:
         """Integers in grid steps, one per word, same shape: int16 or int32."""
-        if words.device.type == "cpu":
+        if self._on_cpu(words):
             return self._draw_on_cpu(words)
+        return self._search(words)
+
+    def _on_cpu(self, words: torch.Tensor) -> bool:
+        return words.device.type == "cpu"
+
+    def _search(self, words: torch.Tensor) -> torch.Tensor:
         if words.device not in self._tables:
             self._tables[words.device] = torch.from_numpy(self.law.thresholds).to(words.device)
-        return torch.searchsorted(self._tables[words.device], words.contiguous(), right=True, out_int32=True).sub_(
-            self.law.offset
-        )
+        table = self._tables[words.device]
+        return torch.searchsorted(table, words.contiguous(), right=True, out_int32=True).sub_(self.law.offset)
+
+    def noisy(self, x: torch.Tensor, words: torch.Tensor, levels: int) -> torch.Tensor:
+        """Whole numbers `x` [1 or n, size] plus packed noise, as float32 fractions of `levels`, [n, size]."""
+        size = x.shape[1]
+        if not self._on_cpu(words):
+            return to_unit(self.draw_packed(words, size).add(x), levels)
+        noise = self._packed_on_cpu(words.numpy(), size)  # in one go and without torch: this is all the engine adds
+        _, n, main = noise.shape
+        padded = np.zeros((len(x), 3 * main), noise.dtype)
+        padded[:, :size] = x.numpy()
+        noise += padded.reshape(-1, 3, main).swapaxes(0, 1)
+        views = np.empty((n, 3 * main), np.float32)
+        views.reshape(n, 3, main)[...] = noise.swapaxes(0, 1)
+        views /= np.float32(levels)
+        return torch.from_numpy(views)[:, :size]
+
+    def draw_packed(self, words: torch.Tensor, size: int) -> torch.Tensor:
+        """Integers [n, size] from words [n, sum(law.packed_words(size))], three numbers to a word.
+
+        16 bits of a word decide a number nearly always; the m-th of a row that they leave open gets 47 more from the m-th of
+        the row's last words.
+        """
+        main, more = self.law.packed_words(size)
+        if self._on_cpu(words):
+            noise = self._packed_on_cpu(words.numpy(), size).swapaxes(0, 1)
+            return torch.from_numpy(noise.reshape(len(words), 3 * main))[:, :size]
+        pieces = torch.cat([words[:, :main] >> shift & 0xFFFF for shift in _SHIFTS], dim=1)
+        start, end = pieces << _REST, pieces << _REST | (1 << _REST) - 1
+        first = self._search(start)
+        rank = (first != self._search(end)).cumsum(1).sub_(1).clamp_(0, more - 1)
+        rest = words[:, main:].gather(1, rank) & (1 << _REST) - 1
+        return self._search(start | rest)[:, :size]
+
+    def _packed_on_cpu(self, words: np.ndarray, size: int) -> np.ndarray:
+        """Packed noise [3, n, words for three], number i * main + j of a row at [i, row, j]."""
+        main, more = self.law.packed_words(size)
+        pieces = np.empty((3, len(words), main), np.int64)
+        for piece, shift in zip(pieces, _SHIFTS, strict=True):
+            np.right_shift(words[:, :main], shift, out=piece)
+        pieces[1:] &= 0xFFFF
+        noise = self._guide.take(pieces)
+        cut = np.flatnonzero(noise == self._cut)
+        row = cut // main % len(words)
+        order = np.argsort(row, kind="stable")
+        row, cut = row[order], cut[order]
+        rank = np.minimum(np.arange(len(cut)) - np.searchsorted(row, row), more - 1)
+        rest = words[row, main + rank] & (1 << _REST) - 1
+        noise.reshape(-1)[cut] = self.law(pieces.reshape(-1)[cut] << _REST | rest)
+        return noise
 
     def _draw_on_cpu(self, words: torch.Tensor) -> torch.Tensor:
         flat = words.numpy().reshape(-1)

@@ -22,7 +22,7 @@ class Laplace(Smoothing):
     def __init__(self, sigma: float, bound: str = "exact"):
         self.law = LaplaceLaw(float(sigma), bound)
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:

@@ -15,7 +15,7 @@ class KeptRegion(Smoothing):
 
     law: KeptRegionLaw
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return 1
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:

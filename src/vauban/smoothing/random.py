@@ -6,10 +6,7 @@ every device sees the same words.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,7 +19,6 @@ STAGES = {"count": 0, "choose": 1, "predict": 2, "train": 3, "probe": 4}
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _INCREMENTS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _ROUNDS = 10
-_WORTH_A_THREAD = 2_000  # blocks
 
 
 @dataclass(frozen=True)
@@ -44,20 +40,10 @@ class Stream:
         return raw.view(views, blocks * WORDS_PER_BLOCK)[:, :per_view]
 
     def _numpy_words(self, first: int, count: int) -> np.ndarray:
-        words = np.empty(count * WORDS_PER_BLOCK, dtype=np.uint64)
-        parts = min(torch.get_num_threads(), count // _WORTH_A_THREAD + 1)
-        edges = [count * part // parts for part in range(parts + 1)]
-        others = [_helpers().submit(self._fill, words, first, *ends) for ends in pairwise(edges[1:])]
-        self._fill(words, first, *edges[:2])
-        for other in others:
-            other.result()
+        counter = first | self.input << 64 | STAGES[self.stage] << 128
+        words = np.random.Philox(key=self.seed.key, counter=counter).random_raw(count * WORDS_PER_BLOCK)
+        words >>= np.uint64(1)
         return words.view(np.int64)
-
-    def _fill(self, words: np.ndarray, first: int, start: int, stop: int) -> None:
-        """Draw blocks start..stop-1 of the array `words`, whose first block is `first`."""
-        counter = first + start | self.input << 64 | STAGES[self.stage] << 128
-        raw = np.random.Philox(key=self.seed.key, counter=counter).random_raw((stop - start) * WORDS_PER_BLOCK)
-        np.right_shift(raw, np.uint64(1), out=words[start * WORDS_PER_BLOCK : stop * WORDS_PER_BLOCK])
 
     def _torch_words(self, first: int, count: int, device: torch.device) -> torch.Tensor:
         # NumPy steps its counter before it draws, hence the + 1.
@@ -73,12 +59,6 @@ class Stream:
             k0, k1 = (k0 + _INCREMENTS[0]) % 2**64, (k1 + _INCREMENTS[1]) % 2**64
         words = torch.stack([c0, c1, c2, c3], dim=1).view(-1)
         return (words >> 1) & (2**63 - 1)
-
-
-@cache
-def _helpers() -> ThreadPoolExecutor:
-    """Threads that draw words beside the one that asks; NumPy lets go of the interpreter while it draws."""
-    return ThreadPoolExecutor(8, "words")
 
 
 def _signed(word: int) -> int:

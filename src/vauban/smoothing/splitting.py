@@ -26,7 +26,7 @@ class Splitting(Smoothing):
     def __init__(self, sigma: float, *, sampled: bool = False):
         self.law = SplittingLaw(float(sigma), sampled)
 
-    def words(self, shape: torch.Size) -> int:
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:

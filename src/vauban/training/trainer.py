@@ -122,7 +122,7 @@ def _step(
     """One update on one view of each picture of the batch; its summed loss and its right answers, on the device."""
     x, y = inputs.values[rows].to(device), labels[rows].to(device)
     stream = Stream(Seed.of(recipe.seed), "train", step)
-    per_view = smoothing.words(x.shape[1:])
+    per_view = smoothing.words(x.shape[1:], inputs.levels)
     words = stream.words(0, len(rows), per_view + 3, device)
     views = smoothing.views(augment(x, recipe.augment, words[:, per_view:]), words[:, :per_view], inputs.levels)
     scores = network(views)
@@ -146,7 +146,9 @@ def _base_accuracy(
     right, size = 0, min(most, len(labels))
     for first in range(0, size, recipe.batch):
         x, y = (t[first : min(first + recipe.batch, size)].to(device) for t in (inputs.values, labels))
-        words = Stream(Seed.of(recipe.seed), "probe", first).words(0, len(x), smoothing.words(x.shape[1:]), device)
+        words = Stream(Seed.of(recipe.seed), "probe", first).words(
+            0, len(x), smoothing.words(x.shape[1:], inputs.levels), device
+        )
         with torch.inference_mode():
             right += int((network(smoothing.views(x, words, inputs.levels)).argmax(1) == y).sum())
     return right / size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ class Voter:
 
     Every forward pass sees exactly `rows` views of one input: shape t holds the views from t * rows on, the last one
     padded with views that are not counted. A view therefore always sits in the same row of the same shape, and order,
-    resume and `in_flight` (how many shapes are made ahead of the one that votes) change nothing.
+    resume and `in_flight` (how many shapes are made before they vote) change nothing.
     """
 
     model: Model
@@ -96,22 +95,13 @@ class Voter:
     def _shapes(
         self, one: torch.Tensor, stream: Stream, starts: range, levels: int | None
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """The views of each shape, up to `in_flight` of them made ahead by a thread of their own."""
+        """The views of each shape, made `in_flight` shapes at a time: tables stay warm, and so does the network."""
+        per_view = self.smoothing.words(one.shape[1:], levels)
 
         def make(start: int) -> torch.Tensor:
-            words = stream.words(start, self.rows, self.smoothing.words(one.shape[1:]), self.device)
-            views = self.smoothing.views(one, words, levels)
+            views = self.smoothing.views(one, stream.words(start, self.rows, per_view, self.device), levels)
             return views.contiguous(memory_format=torch.channels_last) if self.channels_last else views
 
-        if self.in_flight == 1:
-            yield from ((start, make(start)) for start in starts)
-            return
-        with ThreadPoolExecutor(1, "views") as pool:
-            made: deque[tuple[int, Future[torch.Tensor]]] = deque()
-            for start in starts:
-                made.append((start, pool.submit(make, start)))
-                if len(made) == self.in_flight:
-                    first, views = made.popleft()
-                    yield first, views.result()
-            for first, views in made:
-                yield first, views.result()
+        for first in range(0, len(starts), self.in_flight):
+            some = starts[first : first + self.in_flight]
+            yield from zip(some, [make(start) for start in some], strict=True)
