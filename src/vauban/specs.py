@@ -106,6 +106,20 @@ def positive(text: str) -> float:
     return value
 
 
+def one_sigma(sigma: Any) -> float:
+    """The one standard deviation of noise that is independent and alike in every coordinate; nothing else is certified."""
+    try:
+        value = float(sigma)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"sigma={sigma!r}: one number is needed. Noise must be independent and alike in every coordinate: correlated "
+            "noise can let a step as small as the certified radius turn probability 1 into 0 (Levine 2023, Proposition 3.1)"
+        ) from None
+    if not 0 < value < float("inf"):
+        raise BadInput(f"sigma={value}: a finite number above zero is needed, for example 0.5")
+    return value
+
+
 def flag(text: str) -> bool:
     """Read true or false."""
     if text.lower() not in ("true", "false"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vauban.layout import to_fast_layout
 from vauban.models import load
 from vauban.runs.certify import device_name
 from vauban.seed import Seed
@@ -30,19 +31,29 @@ def measure(
 ) -> dict[str, Any]:
     """Rates of the three ways for a network with random weights, and the medians of their ratios over rounds.
 
-    The ways take turns, a slice of time each, so that whatever else the machine does falls on all of them.
+    Bare passes and Vauban run the network in the layout Vauban chooses, the loop in the plain one, as published. The ways
+    take turns, a slice of time each, so that whatever else the machine does falls on all of them.
     """
-    loaded = load(spec, device=device, allow_random=True)
+    loaded, plain = (load(spec, device=device, allow_random=True) for _ in range(2))
+    channels_last = to_fast_layout(loaded.module, 3, device)
     size = 28 if loaded.channels == 1 else 32
     classes = loaded.num_classes or 10
     x = torch.randint(0, 256, (loaded.channels or 3, size, size), dtype=torch.uint8)
     smoothed = SmoothedClassifier(
-        loaded.module, build(smoothing), num_classes=classes, device=device, rows=rows, in_flight=in_flight
+        loaded.module,
+        build(smoothing),
+        num_classes=classes,
+        device=device,
+        rows=rows,
+        in_flight=in_flight,
+        channels_last=channels_last,
     )
     voter = smoothed.voter(x.shape)
     sigma = getattr(smoothed.smoothing, "sigma", 0.5)
     stream = Stream(Seed.of(0), "count", 0)
     batch = torch.rand(voter.rows, *x.shape, device=voter.device)
+    if channels_last:
+        batch = batch.contiguous(memory_format=torch.channels_last)
     picture = (x.float() / 255).to(voter.device)
 
     def bare(shapes: int) -> None:
@@ -56,7 +67,7 @@ def measure(
         with torch.inference_mode():
             for _ in range(shapes):
                 copies = picture.repeat((voter.rows, 1, 1, 1))
-                votes = loaded.module(copies + torch.randn_like(copies) * sigma).argmax(1)
+                votes = plain.module(copies + torch.randn_like(copies) * sigma).argmax(1)
                 for vote in votes.cpu().numpy():
                     counts[vote] += 1
 

@@ -47,6 +47,7 @@ def assemble(
     import torch
 
     from vauban.data import load_some
+    from vauban.layout import to_fast_layout
     from vauban.models import load as load_model
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
@@ -74,6 +75,7 @@ def assemble(
         rows=rows,
         in_flight=in_flight,
         arithmetic=arithmetic,
+        channels_last=to_fast_layout(loaded.module, len(views), where),
     )
     return Asked(smoothed, loaded, selected, smoothed.prepare(selected.images), index)
 

@@ -81,3 +81,23 @@ def certificates(
     ]
     headers = [f"seconds for {inputs:,} radii, top 3", "tables, once", "Vauban", "loop", "faster"]
     common.print_table(headers, rows)
+
+
+@app.command()
+@example("vauban bench ablation --views 1000 --pixels 50176 --retained 1000")
+def ablation(
+    views: Annotated[int, typer.Option(min=1, help="how many views")] = 1_000,
+    pixels: Annotated[int, typer.Option(min=2, help="pixels of a picture")] = 50_176,
+    retained: Annotated[int, typer.Option(min=1, help="pixels kept")] = 1_000,
+    json: common.JsonOption = False,
+) -> None:
+    """Seconds to choose the pixels that views keep, next to a loop that draws one kept pixel at a time."""
+    from vauban.bench.ablation import measure
+
+    result = measure(views, pixels, retained)
+    if json:
+        common.print_json(result)
+        return
+    title = f"{views:,} views that keep {retained:,} of {pixels:,} pixels"
+    row = [f"{result['at_once']:.3f}", f"{result['loop']:.3f}", f"{result['loop'] / result['at_once']:.0f}x"]
+    common.print_table([title, "Vauban, s", "loop, s", "faster"], [["choosing the pixels", *row]])

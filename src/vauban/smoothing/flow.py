@@ -10,6 +10,7 @@ from vauban.certificates.flow import FlowLaw, edges, planes
 from vauban.errors import BadInput
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import uniforms
+from vauban.specs import one_sigma
 
 
 class Flow(Smoothing):
@@ -27,7 +28,7 @@ class Flow(Smoothing):
     law: FlowLaw
 
     def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact"):
-        self.law = FlowLaw(float(sigma), law, ground, bound)
+        self.law = FlowLaw(one_sigma(sigma), law, ground, bound)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return edges(shape)

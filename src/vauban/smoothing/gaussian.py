@@ -7,6 +7,7 @@ import torch
 from vauban.certificates.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, uniforms
+from vauban.specs import one_sigma
 
 
 class Gaussian(Smoothing):
@@ -20,7 +21,7 @@ class Gaussian(Smoothing):
     law: GaussianLaw
 
     def __init__(self, sigma: float):
-        self.law = GaussianLaw(float(sigma))
+        self.law = GaussianLaw(one_sigma(sigma))
 
     @property
     def sigma(self) -> float:

@@ -7,6 +7,7 @@ import torch
 from vauban.certificates.laplace import LaplaceLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+from vauban.specs import one_sigma
 
 
 class Laplace(Smoothing):
@@ -20,7 +21,7 @@ class Laplace(Smoothing):
     law: LaplaceLaw
 
     def __init__(self, sigma: float, bound: str = "exact"):
-        self.law = LaplaceLaw(float(sigma), bound)
+        self.law = LaplaceLaw(one_sigma(sigma), bound)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()

@@ -7,6 +7,7 @@ import torch
 from vauban.certificates.uniform import SplittingLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+from vauban.specs import one_sigma
 
 _PAD = 1 + 2.0**-26
 
@@ -24,7 +25,7 @@ class Splitting(Smoothing):
     law: SplittingLaw
 
     def __init__(self, sigma: float, *, sampled: bool = False):
-        self.law = SplittingLaw(float(sigma), sampled)
+        self.law = SplittingLaw(one_sigma(sigma), sampled)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()

@@ -7,6 +7,7 @@ import torch
 from vauban.certificates.uniform import UniformLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
+from vauban.specs import one_sigma
 
 
 class Uniform(Smoothing):
@@ -20,7 +21,7 @@ class Uniform(Smoothing):
     law: UniformLaw
 
     def __init__(self, sigma: float):
-        self.law = UniformLaw(float(sigma))
+        self.law = UniformLaw(one_sigma(sigma))
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()
