@@ -114,10 +114,18 @@ def test_prefix_counts_that_shrink_are_a_lie(run: Path) -> None:
         verify_run(run)
 
 
-@pytest.mark.parametrize("name", ["claims.csv", "seal.json"])
-def test_missing_files_of_a_complete_run_are_lies(run: Path, name: str) -> None:
-    (run / name).unlink()
-    with pytest.raises(Lie, match=name):
+def test_a_sealed_run_without_its_claims_is_a_lie(run: Path) -> None:
+    (run / "claims.csv").unlink()
+    with pytest.raises(Lie, match="claims.csv"):
+        verify_run(run)
+
+
+def test_a_run_killed_before_its_seal_is_incomplete_and_its_claims_are_checked_all_the_same(run: Path) -> None:
+    (run / "seal.json").unlink()
+    with pytest.raises(Incomplete, match="not sealed"):
+        verify_run(run)
+    edit(run / "claims.csv", ",false", "1,false")
+    with pytest.raises(Lie, match="claims.csv line 2"):
         verify_run(run)
 
 

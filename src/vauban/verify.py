@@ -39,15 +39,21 @@ def verify_run(folder: str | Path) -> Verdict:
         raise Lie(f"{folder / manifests.FILE} lacks or garbles {problem}") from None
     votes = read_votes(folder)
     inputs = len(manifest["data"]["index"])
+    sealed = (folder / SEAL).exists()
     if len(votes.complete) < inputs:
-        if (folder / SEAL).exists():
+        if sealed:
             raise Lie(f"{folder} is sealed, but only {len(votes.complete)} of its {inputs} inputs have all their votes")
         raise Incomplete(
             f"{folder} holds {len(votes.complete)} of {inputs} inputs: what is there is consistent; "
             "run the same certify command again to finish it"
         )
     claims, hashes = seal(votes)
-    _check_claims(folder / CLAIMS, claims)
+    if sealed or (folder / CLAIMS).exists():
+        _check_claims(folder / CLAIMS, claims)
+    if not sealed:
+        raise Incomplete(
+            f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
+        )
     _check_seal(folder / SEAL, hashes)
     return Verdict(inputs, inputs * manifest["statistics"]["n"], manifest["claim"])
 
@@ -94,7 +100,7 @@ def _check_seal(path: Path, true: dict[str, str]) -> None:
     try:
         said = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        raise Lie(f"{path} is gone or cannot be read: the run is complete, and its seal is missing") from None
+        raise Lie(f"{path} cannot be read") from None
     for part, digest in true.items():
         if not isinstance(said, dict) or said.get(part) != digest:
             raise Lie(f"{path}: the {part} were changed after the run was sealed")
