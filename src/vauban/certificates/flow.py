@@ -15,7 +15,7 @@ from vauban.certificates.laplace import LaplaceLaw
 from vauban.certificates.law import Law
 from vauban.certificates.uniform import UniformLaw
 from vauban.errors import BadInput
-from vauban.specs import Parameter, choose, positive
+from vauban.specs import Parameter, choose, one_sigma, positive
 from vauban.threats import WASSERSTEIN, WASSERSTEIN_L2, Threat
 
 LAWS = ("laplace", "uniform")
@@ -60,8 +60,7 @@ class FlowLaw(Law):
     }
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and math.isfinite(self.sigma)):
-            raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.01")
+        one_sigma(self.sigma)
         choose("law of noise in flow space", self.law, LAWS)
         choose("ground metric", self.ground, GROUNDS)
         choose("bound under flow noise", self.bound, BOUNDS)

@@ -16,8 +16,7 @@ from scipy.special import ndtri as Phi_inverse
 from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates.law import Law
 from vauban.certificates.rounding import RoundedNoise, rounded_noise
-from vauban.errors import BadInput
-from vauban.specs import Parameter, positive
+from vauban.specs import Parameter, one_sigma, positive
 from vauban.threats import L2, Threat
 
 
@@ -34,8 +33,7 @@ class GaussianLaw(Law):
     parameters: ClassVar[dict[str, Parameter]] = {"sigma": Parameter(positive, required=True, example="0.5")}
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and math.isfinite(self.sigma)):
-            raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.5")
+        one_sigma(self.sigma)
 
     @property
     def threat(self) -> Threat:

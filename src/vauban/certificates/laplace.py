@@ -15,7 +15,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates.law import Law
 from vauban.certificates.rounding import RoundedNoise, rounded_noise
 from vauban.errors import BadInput
-from vauban.specs import Parameter, choose, positive
+from vauban.specs import Parameter, choose, one_sigma, positive
 from vauban.threats import L1, Threat
 
 BOUNDS = ("exact", "theorem1", "lecuyer")
@@ -49,8 +49,7 @@ class LaplaceLaw(Law):
     }
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and math.isfinite(self.sigma)):
-            raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.5")
+        one_sigma(self.sigma)
         choose("bound under Laplace noise", self.bound, BOUNDS)
 
     @property

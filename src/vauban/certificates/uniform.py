@@ -16,7 +16,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates.law import Law
 from vauban.certificates.rounding import BITS, RoundedNoise, rounded_noise
 from vauban.errors import BadInput
-from vauban.specs import Parameter, flag, positive
+from vauban.specs import Parameter, flag, one_sigma, positive
 from vauban.threats import L1, Threat
 
 _UP = 1 + 2.0**-50  # more than the rounding of r / width can lose
@@ -39,8 +39,7 @@ class UniformLaw(Law):
     parameters: ClassVar[dict[str, Parameter]] = {"sigma": Parameter(positive, required=True, example="0.5")}
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and math.isfinite(self.sigma)):
-            raise BadInput(f"sigma={self.sigma}: a finite number above zero is needed, for example 0.5")
+        one_sigma(self.sigma)
 
     @property
     def threat(self) -> Threat:
