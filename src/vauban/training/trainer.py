@@ -24,6 +24,7 @@ from vauban.smoothing.random import Stream
 from vauban.training.augment import augment
 
 CHECKPOINT_EVERY = 60.0
+TELL_EVERY = 10  # steps: to look at a loss is to wait for the device
 BASE_ACCURACY = "base_accuracy_on_training_views"
 
 
@@ -92,7 +93,7 @@ def train(
             loss, right = _step(network, optimizer, inputs, labels, rows, smoothing, recipe, step, device)
             step += 1
             recent.add(loss, right, len(rows))
-            if tick:
+            if tick and (step % TELL_EVERY == 0 or step == steps):
                 tick(Progress(step, steps, recent.loss, recent.accuracy))
             if time.monotonic() - saved > CHECKPOINT_EVERY:
                 _checkpoint(checkpoint, network, optimizer, made_by, step)
