@@ -105,3 +105,8 @@ def test_mistakes(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     errors = vauban("certify", *arguments, "--limit", "2", "-n", "100", "--out", tmp_path / "run", code=2)
     assert complaint in errors
     assert not (tmp_path / "run" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("run", sorted(p.parent for p in (Path(__file__).parents[2] / "results").glob("**/seal.json")))
+def test_published_results_hold(run: Path) -> None:
+    vauban("verify", run)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -158,8 +159,13 @@ def _base_accuracy(
 def _batch_rows(step: int, size: int, recipe: Recipe) -> torch.Tensor:
     """Which pictures a step sees: every picture once an epoch, in an order that depends on seed and epoch alone."""
     epoch, position = divmod(step, math.ceil(size / recipe.batch))
-    order = np.random.Generator(np.random.Philox(key=Seed.of(recipe.seed).key, counter=epoch << 192)).permutation(size)
-    return torch.from_numpy(order[position * recipe.batch : (position + 1) * recipe.batch])
+    return _order(epoch, size, recipe.seed)[position * recipe.batch : (position + 1) * recipe.batch]
+
+
+@lru_cache(maxsize=2)
+def _order(epoch: int, size: int, seed: int) -> torch.Tensor:
+    generator = np.random.Generator(np.random.Philox(key=Seed.of(seed).key, counter=epoch << 192))
+    return torch.from_numpy(generator.permutation(size))
 
 
 def _schedule(done: float) -> float:
