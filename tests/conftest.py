@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from vauban.bounds.clopper_pearson import Floats
+from vauban.certificates import law
 from vauban.certificates.gaussian import GaussianLaw
 from vauban.claims import Certificates, default_bounds, derive, largest_radius, least_n
 from vauban.errors import BadInput
@@ -297,3 +298,16 @@ def test_ten_thousand_inputs_take_as_many_questions_as_ten() -> None:
     assert len(many.asked) == len(few.asked)
     assert all_.radius[:10] == pytest.approx(ten.radius, abs=1e-12, nan_ok=True)
     assert (~all_.abstained).sum() > 5_000
+
+
+def test_a_sum_of_votes_that_overflows_is_refused() -> None:
+    with pytest.raises(BadInput, match="nobody cast"):
+        derive([[100_000, *[2**62] * 4]], [0], law("gaussian:sigma=0.5"))
+
+
+def test_conversions_need_values_between_0_and_1() -> None:
+    certs = replace(derive([[1000, 0]], [0], law("gaussian:sigma=2")), unit_range=False)
+    with pytest.raises(BadInput, match=r"\[0,1\]"):
+        certs.in_threat("l0", (1, 4, 4))
+    with pytest.raises(BadInput, match="pictures"):
+        derive([[1000, 0]], [0], law("gaussian:sigma=2")).in_threat("patch", (2, 3, 8, 8))

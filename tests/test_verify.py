@@ -65,6 +65,11 @@ def test_a_larger_radius_is_a_lie(run: Path) -> None:
         ("is less than its radius", "is at most twice its radius"),
         ('"sha256": "mmm', '"sha256": "nnn'),
         ('"schema": 1', '"schema": 2'),
+        ('"metric": "L2 norm"', '"metric": "Linf norm"'),
+        ('"levels": 255', '"levels": -1'),
+        ("gaussian:sigma=0.25", "gaussian"),
+        ('"alpha": 0.001', '"alpha": "x"'),
+        ('"shape": [8]', '"shape": [0]'),
         ('"statistics"', '"statisticz"'),
         ("{", "["),
     ],
@@ -100,7 +105,7 @@ def test_votes_forged_with_a_fitting_check_still_break_the_claims_and_the_seal(r
         verify_run(run)
     claims, _ = seal(read_votes(run))
     (run / "claims.csv").write_text(claims)
-    with pytest.raises(Lie, match="the tallies were changed after the run was sealed"):
+    with pytest.raises(Lie, match="the tallies changed after the run was sealed"):
         verify_run(run)
 
 

@@ -18,6 +18,8 @@ from vauban.certificates.topk import radius
 from vauban.errors import BadInput
 from vauban.threats import Threat, named
 
+MOST_VOTES = 10**12
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -37,11 +39,20 @@ class Certificates:
     bounds: str
     law: Law
     converted: Threat | None = None
+    arithmetic: str | None = None
+    unit_range: bool = True
 
     @property
     def threat(self) -> Threat:
         """What the radii speak of: the law's threat, or the one they were converted to."""
         return self.converted or self.law.threat
+
+    @property
+    def claim(self) -> str:
+        """In words, what a radius says of its input."""
+        grid = " that is itself an 8-bit picture" if self.arithmetic == "grid" else ""
+        changes = self.threat.sentence("the radius").replace("every change", f"every change{grid}", 1)
+        return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
 
     def __len__(self) -> int:
         return len(self.label)
@@ -107,6 +118,8 @@ class Certificates:
         """What the same claims are worth against another threat, for inputs of this shape (see `certificates.conversions`)."""
         if target == self.threat.name:
             return self
+        if not self.unit_range:
+            raise BadInput("conversions hold for inputs and attacks in [0,1]; these inputs were allowed to be anything")
         radii = convert(self.radius, self.threat, target, shape)
         other = named(target)
         threat = other if other.integer else replace(other, ball=self.threat.ball)
@@ -188,6 +201,11 @@ def check_settings(
 ) -> None:
     """Refuse settings under which no input could ever be certified, before any vote is cast."""
     check_alpha(alpha)
+    for name, value in (("k", k), ("n", n)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise BadInput(f"{name}={value!r}: a whole number is needed")
+    if n > MOST_VOTES:
+        raise BadInput(f"n={n}: more than {MOST_VOTES:,} votes per input cannot be counted here")
     if not 0 <= deviation < 1:
         raise BadInput(f"deviation={deviation}: a total variation is at least 0 and below 1")
     if not 1 <= k < num_classes:
@@ -201,7 +219,7 @@ def check_settings(
 
 def check_alpha(alpha: float) -> None:
     """Refuse a failure probability outside (0, 1)."""
-    if not 0 < alpha < 1:
+    if not isinstance(alpha, float | int | np.floating) or not 0 < alpha < 1:
         raise BadInput(f"alpha={alpha}: a probability strictly between 0 and 1 is needed, for example 0.001")
 
 

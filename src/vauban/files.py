@@ -9,15 +9,22 @@ from vauban.errors import CannotWrite
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` so that a reader sees the old file or the new one and nothing between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Put `content` at `path` so that a reader sees the old file or the new one and nothing between.
+
+    A link is followed; what is no ordinary file (a device, a pipe) is written to and stays what it is.
+    """
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+            return
         try:
             with open(temporary, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as problem:

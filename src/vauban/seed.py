@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from vauban.errors import RunRefused
+from vauban.errors import Lie
 
 FILE = "seed"
 
@@ -51,6 +51,9 @@ class Seed:
     def read(cls, folder: Path) -> Seed:
         """The seed kept beside a run."""
         try:
-            return cls(bytes.fromhex((folder / FILE).read_text()))
+            secret = bytes.fromhex((folder / FILE).read_text())
         except ValueError:
-            raise RunRefused(f"{folder / FILE} cannot be read as a seed") from None
+            secret = b""
+        if len(secret) != 32:
+            raise Lie(f"{folder / FILE} is damaged: it does not hold a seed")
+        return cls(secret)

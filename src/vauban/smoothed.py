@@ -47,10 +47,11 @@ class Predictions:
 class SmoothedClassifier:
     """The vote's winner among views: the only thing a certificate speaks of.
 
-    `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes]; a module is put in
-    evaluation mode. `smoothing`: an object or its text. `rows`: the compute shape, how many views a forward pass sees;
-    `in_flight`: how many such shapes are made before they vote. None chooses both by size.
-    `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`). `input_range`: what inputs may hold, None for anything.
+    `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by
+    itself, whatever else is in the batch; a module is put in evaluation mode. `smoothing`: an object or its text. `rows`: the
+    compute shape, how many views a forward pass sees; `in_flight`: how many such shapes are made before they vote; None
+    chooses both by size. `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`). `input_range`: what inputs may hold,
+    None for anything.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -73,6 +74,14 @@ class SmoothedClassifier:
         input_range: tuple[float, float] | None = (0.0, 1.0),
         channels_last: bool = False,
     ):
+        if not callable(model):
+            raise BadInput(f"model {model!r} cannot be called: anything that maps a batch of views to scores is needed")
+        if not isinstance(smoothing, Smoothing | str):
+            raise BadInput(
+                f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5"
+            )
+        if rows is not None and rows < 1:
+            raise BadInput(f"rows={rows}: a forward pass needs one view or more")
         if num_classes < 2:
             raise BadInput(f"num_classes={num_classes}: at least two classes are needed")
         if isinstance(model, torch.nn.Module):
@@ -140,6 +149,9 @@ class SmoothedClassifier:
         counts = self._poll_all(inputs, secret, "count", n, tick)
         deviation = self.deviation(inputs)
         certs = derive(counts, labels, self.law(inputs), k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+        unit_range = inputs.levels is not None or self.input_range == (0.0, 1.0)
+        arithmetic = "grid" if inputs.levels is not None and self.smoothing.law.on_grid else "float"
+        certs = replace(certs, arithmetic=arithmetic, unit_range=unit_range)
         return certs if y is not None else replace(certs, truth=None)
 
     def prepare(self, x: Any) -> Inputs:

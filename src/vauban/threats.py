@@ -63,6 +63,6 @@ def named(name: str) -> Threat:
         p = Fraction(name.removeprefix("l"))
     except (ValueError, ZeroDivisionError):
         p = Fraction(0)
-    if not name.startswith("l") or not 0 < p < 1:
+    if not name.startswith("l") or not Fraction(1, 100) <= p < 1:
         raise BadInput(f"{name!r} is no threat Vauban knows; known: {', '.join(known)}, and lp with 0 < p < 1 as l1/2")
     return lp(p)

@@ -10,7 +10,7 @@ from typing import Any
 
 from vauban import seed as seeds
 from vauban.certificates import law
-from vauban.errors import Incomplete, Lie
+from vauban.errors import BadInput, Incomplete, Lie, VaubanError
 from vauban.runs import manifest as manifests
 from vauban.runs.derive import CLAIMS, SEAL, read_votes, seal
 from vauban.runs.manifest import Manifest
@@ -35,9 +35,11 @@ def verify_run(folder: str | Path) -> Verdict:
     manifest = manifests.read(folder)
     try:
         _check_manifest(folder, manifest)
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise Lie(f"{folder / manifests.FILE} lacks or garbles {problem}") from None
-    votes = read_votes(folder)
+        votes = read_votes(folder)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OSError) as problem:
+        if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
+            raise
+        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
     inputs = len(manifest["data"]["index"])
     sealed = (folder / SEAL).exists()
     if len(votes.complete) < inputs:
@@ -61,15 +63,25 @@ def verify_run(folder: str | Path) -> Verdict:
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
     path = folder / manifests.FILE
     statistics, arithmetic, data = manifest["statistics"], manifest["arithmetic"], manifest["data"]
+    numbers = [
+        statistics["k"],
+        statistics["n"],
+        statistics["n0"],
+        *data["shape"],
+        *data["index"],
+        *(data["label"] or []),
+    ]
+    if (
+        any(type(number) is not int for number in numbers)
+        or min(data["shape"]) < 1
+        or arithmetic["levels"] not in (None, 255)
+    ):
+        raise Lie(f"{path}: k, n, shape, indices and labels must be whole numbers, and a grid has 255 levels")
     noise = law(manifest["smoothing"]).for_shape(data["shape"])
     told = manifest["threat"]
     expected: list[tuple[str, Any, Any]] = [
         ("the claim's wording", manifest["claim"], manifests.wording(manifest)),
-        (
-            "the threat",
-            (told["name"], told["ball"], told["unit"]),
-            (noise.threat.name, noise.threat.ball, noise.threat.unit),
-        ),
+        ("the threat", told, {key: getattr(noise.threat, key) for key in ("name", "metric", "unit", "ball")}),
         ("the arithmetic", arithmetic["mode"], manifests.arithmetic(noise, arithmetic["levels"])),
         ("the looks", statistics["looks"], manifests.looks_up_to(statistics["n"])),
         ("how alpha is split", statistics["alpha_split"], manifests.ALPHA_SPLIT[statistics["bounds"]]),
@@ -103,4 +115,4 @@ def _check_seal(path: Path, true: dict[str, str]) -> None:
         raise Lie(f"{path} cannot be read") from None
     for part, digest in true.items():
         if not isinstance(said, dict) or said.get(part) != digest:
-            raise Lie(f"{path}: the {part} were changed after the run was sealed")
+            raise Lie(f"{path}: the {part} changed after the run was sealed")

@@ -1,6 +1,7 @@
 """The command line as a person uses it: real processes, real digits, real files."""
 
 import csv
+import importlib
 import json
 import os
 import signal
@@ -238,6 +239,18 @@ def test_a_strangers_model_by_import_path(tmp_path: Path, monkeypatch: pytest.Mo
     assert summary["clean_accuracy"] == pytest.approx(1 / 3)  # the first test digits are 7, 2, 1
     assert "(100, 3)" in vauban(*common, "b", "--model", "strange:narrow", code=2)
     assert "NaN" in vauban(*common, "c", "--model", "strange:broken", code=2)
+
+
+def test_a_strangers_model_whose_code_changed_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "import torch\ndef build():\n    return lambda views: torch.eye(10)[torch.full((len(views),), CLASS)]\n"
+    common = ["certify", "--smoothing", SIGMA, "--limit", "2", "-n", "100", "--model", "changing:build", "--json"]
+    for answer, code_ in (("7", 0), ("3", 2)):
+        (tmp_path / "changing.py").write_text(code.replace("CLASS", answer))
+        sys.modules.pop("changing", None)
+        importlib.invalidate_caches()
+        shown = vauban(*common, "--out", "run", code=code_)
+        assert code_ == 0 or "model.sha256" in shown
 
 
 def test_npz_data_without_a_grid_says_so_in_the_manifest(tmp_path: Path) -> None:

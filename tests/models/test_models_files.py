@@ -206,7 +206,7 @@ def test_models_of_other_code_are_saved_and_loaded_by_name(tmp_path, monkeypatch
 
 
 def test_random_weights_must_be_asked_for(net):
-    with pytest.raises(BadInput, match=r"has no weights; give weights=FILE, or allow_random=True"):
+    with pytest.raises(BadInput, match=r"has no weights; give a file of weights .*weights=FILE, or allow_random=True"):
         models.load(BARE)
     loaded = models.load(BARE, allow_random=True)
     assert torch.equal(loaded.module.fc1.weight, models.build(BARE, seed=0).fc1.weight)

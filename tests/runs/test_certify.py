@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.errors import BadInput, RunRefused
+from vauban.errors import BadInput, Lie, RunRefused
 from vauban.inputs import prepare
 from vauban.runs import tallies
 from vauban.runs.certify import Settings, Source, certify, locked
@@ -208,3 +208,13 @@ def test_the_manifest_says_what_the_claim_depends_on(tmp_path: Path, half_spaces
     assert 0 < manifest["arithmetic"]["deviation_per_view"] < 1e-14
     assert manifest["compute"]["rows"] == 100
     assert manifest["statistics"]["looks"][-1] == 1_300
+
+
+def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spaces: Model) -> None:
+    run(tmp_path / "run", half_spaces)
+    (tmp_path / "run" / "claims.csv").unlink()
+    with pytest.raises(Lie, match="remove both"):
+        run(tmp_path / "run", half_spaces)
+    (tmp_path / "run" / "seal.json").unlink()
+    run(tmp_path / "run", half_spaces)
+    verify_run(tmp_path / "run")

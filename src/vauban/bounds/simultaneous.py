@@ -67,7 +67,10 @@ def probability_bounds(
 
 def checked_counts(counts: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Return counts [m, c], labels [m] and the votes per row, or say which row is wrong."""
-    table = np.asarray(counts)
+    try:
+        table = np.asarray(counts)
+    except ValueError:
+        raise BadInput("counts have rows of different lengths: every input needs one count per class") from None
     if table.ndim != 2 or table.shape[1] < 2:
         raise BadInput(f"counts of shape {table.shape}: a row per input and a column per class (two or more) is needed")
     if table.dtype.kind not in "iu":
@@ -82,6 +85,10 @@ def checked_counts(counts: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int
     wrong = np.flatnonzero((which < 0) | (which >= table.shape[1]))
     if len(wrong):
         raise BadInput(f"label {which[wrong[0]]} of input {wrong[0]} is outside the classes 0..{table.shape[1] - 1}")
+    if len(table) and table.max() > 2**62 // table.shape[1]:
+        raise BadInput(
+            f"input {int(table.max(axis=1).argmax())} has a count of {table.max()}: that many votes nobody cast"
+        )
     if (table < 0).any():
         raise BadInput(f"input {np.argwhere(table < 0)[0][0]} has a negative count")
     votes = table.sum(axis=1)

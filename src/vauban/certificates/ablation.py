@@ -23,6 +23,7 @@ NULLS = ("multichannel", "mean")
 UNITS = ("pixel", "feature")
 
 _TOLERANCE = 1e-12
+_MOST = 10**7
 _UP, _DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # more than a sum of two rounded numbers can lose
 
 
@@ -65,6 +66,8 @@ class AblationLaw(Law):
             raise BadInput(
                 f"retained={self.retained}: how many {self.unit}s are kept, one or more, is needed; for example 45 of 784"
             )
+        if self.features is not None and self.features > _MOST:
+            raise BadInput(f"features={self.features}: more than {_MOST:,} are not tabulated here")
         if self.features is not None and self.features <= self.retained:
             raise BadInput(f"retained={self.retained} of {self.features} {self.unit}s hides nothing: keep fewer")
         if not math.isfinite(self.mean):

@@ -75,6 +75,8 @@ def convert(
         raise BadInput(
             f"a radius in {source.name} says nothing about {target!r}; it does about: {known or 'nothing else'}"
         )
+    if not 1 <= len(shape) <= 3:
+        raise BadInput(f"inputs of shape {tuple(shape)}: pictures [c, h, w] or [h, w], or lines [w], are needed here")
     radii = np.asarray(radius, dtype=float)
     if (radii < 0).any():
         raise BadInput(f"radius {radii[radii < 0].flat[0]:g}: a radius is at least 0")
@@ -144,7 +146,7 @@ def _fraction(name: str) -> Fraction | None:
         p = Fraction(name[1:]) if name[:1] == "l" else Fraction(0)
     except (ValueError, ZeroDivisionError):
         return None
-    return p if 0 < p < 1 else None
+    return p if Fraction(1, 100) <= p < 1 else None
 
 
 def _power(r: Fraction, exponent: Fraction) -> Fraction:

@@ -17,6 +17,7 @@ from vauban.errors import BadInput
 BITS = 63
 GUIDE_BITS = 16
 PER_WORD = 3
+_WIDEST = 20_000  # steps
 _OVERFLOW = 2.0**-100
 _DIGITS = 60
 
@@ -81,6 +82,10 @@ def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels
 
     Works at 60 digits. The table ends where a tail falls under half a word; what lies beyond is part of the deviation.
     """
+    if not scale * levels <= _WIDEST:
+        raise BadInput(
+            f"noise of scale {scale:g} is too wide for the grid of step 1/{levels}: at most {_WIDEST / levels:g}"
+        )
     with mpmath.workdps(_DIGITS):
         step = 1 / (mpmath.mpf(scale) * levels)
         above = [tail(step / 2)]  # above[j]: the probability of a value greater than j

@@ -66,7 +66,10 @@ def assemble(
     law.law.for_shape(selected.images.shape[1:])
     views = law.view_shape(torch.Size(selected.images.shape[1:]))
     if loaded.channels is not None and len(views) == 3 and views[0] != loaded.channels:
-        raise BadInput(f"the model takes {loaded.channels} channels; views of {data} under {law.spec} have {views[0]}")
+        raise BadInput(
+            f"the model takes {loaded.channels} channels; views of {data} under {law.spec} have {views[0]}: train one on "
+            f"them, vauban train --data {data} --smoothing {law.spec} --out model.safetensors"
+        )
     smoothed = SmoothedClassifier(
         loaded.module,
         law,

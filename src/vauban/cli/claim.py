@@ -51,6 +51,9 @@ def claim(
         check_out(out)
     if votes.is_dir():
         run = read_votes(votes)
+        inputs = len(run.manifest["data"]["index"])
+        if n is None and len(run.complete) < inputs:
+            typer.echo(f"{votes} is not finished: claims for {len(run.complete)} of its {inputs} inputs", err=True)
         certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing)
     else:
         if smoothing is None:
@@ -91,7 +94,7 @@ def claim(
         common.print_json(summary | {"claims": claims})
         return
     title = f"{certs.law.spec}, {int(certs.counts[0].sum()):,} votes an input, alpha {certs.alpha:g}, {certs.bounds}"
-    title += "" if threat is None else f", as radii in {certs.threat.name}"
+    title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
     headers = [f"top {certs.k} of {len(certs)} inputs", "these", f"proven at {1 - rho:g}"]
     common.print_table(headers[: len(lines[0])], lines, title=title)
     if out:
@@ -103,7 +106,7 @@ def read_shape(text: str | None) -> tuple[int, ...]:
     from vauban.errors import BadInput
 
     parts = (text or "").split("x")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         given = "nothing" if text is None else text
         raise BadInput(f"--shape is {given}: the shape of the inputs is needed here, for example --shape 3x32x32")
     return tuple(int(part) for part in parts)

@@ -50,6 +50,9 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
             except VaubanError as problem:
                 typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(problem.exit_code) from None
+            except OSError as problem:
+                typer.echo(f"error: {problem.strerror or problem}", err=True)
+                raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("\nstopped; what was done is kept: run the same command again to go on", err=True)
                 raise typer.Exit(INTERRUPTED) from None
@@ -70,6 +73,8 @@ def pick_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        if torch.device(name).type not in ("cpu", "cuda"):
+            raise RuntimeError
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
         raise BadInput(f"device {name!r} is not there: 'auto' and 'cpu' always are, 'cuda' needs a GPU") from None
@@ -124,19 +129,20 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
-def print_table(headers: list[str], rows: list[list[str]], title: str | None = None) -> None:
-    """Print for people: an aligned table, numbers to the right."""
+def print_table(headers: list[str], rows: list[list[str]], title: str | None = None, numbers: bool = True) -> None:
+    """Print for people: an aligned table; all columns but the first hold numbers, unless told otherwise."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
+    from rich.text import Text
 
-    table = Table(*headers, box=SIMPLE_HEAD)
+    table = Table(*(Column(Text(header)) for header in headers), box=SIMPLE_HEAD)
     for i, column in enumerate(table.columns):
-        column.justify = "left" if i == 0 else "right"
+        column.justify = "right" if i and numbers else "left"
         column.overflow = "fold"
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if title:
-        console.print(title)
+        console.print(Text(title))
     console.print(table)

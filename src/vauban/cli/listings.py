@@ -32,4 +32,4 @@ def _show(rows: list[dict[str, object]], json: bool) -> None:
         return
     words = {True: "yes", False: "no", None: ""}
     table = [[words[v] if v is None or isinstance(v, bool) else str(v) for v in row.values()] for row in rows]
-    common.print_table(list(rows[0]), table)
+    common.print_table(list(rows[0]), table, numbers=False)

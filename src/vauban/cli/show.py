@@ -29,9 +29,10 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
     picture: str | None = str(folder / CURVE)
     try:
         draw(folder / CURVE, curves, title=title)
-    except MissingExtra as missing:
+    except (MissingExtra, OSError) as problem:
         picture = None
-        typer.echo(f"no curve: {missing}", err=True)
+        (folder / CURVE).unlink(missing_ok=True)
+        typer.echo(f"no curve: {problem}", err=True)
     summaries = [c.summary(nice_radii(curves[0]) if radii is None else radii) for c in curves]
     if json:
         common.print_json({"run": str(folder), "curve": picture, **summaries[0], "top_k": summaries[1:]})

@@ -21,8 +21,8 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
 def _side(text: str) -> int:
-    if (side := int(text)) < 1:
-        raise BadInput(f"{text} is not a number of pixels")
+    if not 1 <= (side := int(text)) <= 8192:
+        raise BadInput(f"{text} is not a number of pixels from 1 to 8192")
     return side
 
 

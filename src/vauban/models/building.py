@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import sys
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,6 +77,15 @@ def build_imported(spec: Imported) -> nn.Module:
             "from a batch to scores"
         )
     return built if isinstance(built, nn.Module) else Foreign(built)
+
+
+def source_digest(spec: Imported) -> str:
+    """The sha256 of the file that the callable's module is written in, so that a model whose code changed is another one.
+
+    What that module imports in turn is not followed.
+    """
+    source = getattr(sys.modules.get(spec.module), "__file__", None)
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).is_file() else ""
 
 
 def _find(spec: Imported) -> Callable[..., Any]:

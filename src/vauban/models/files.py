@@ -14,7 +14,7 @@ from torch import nn
 
 from vauban.errors import BadInput
 from vauban.files import replace_file
-from vauban.models.building import build_bare, build_imported, normalise_as
+from vauban.models.building import build_bare, build_imported, normalise_as, source_digest
 from vauban.models.registry import canonical, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_weights
 from vauban.specs import Spec
@@ -61,7 +61,9 @@ def load(
     spec = canonical(_trusted(saved_as, text) if text == source else text)
     foreign = imported(spec)
     if source is None and not foreign and not allow_random:
-        raise BadInput(f"{text} has no weights; give weights=FILE, or allow_random=True to have them drawn at random")
+        raise BadInput(
+            f"{text} has no weights; give a file of weights (--weights FILE; in Python weights=FILE, or allow_random=True)"
+        )
     if saved_as is not None and not foreign and canonical(saved_as) != spec:
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give the file alone, or the same spec")
     with torch.random.fork_rng(devices=[]):
@@ -72,7 +74,8 @@ def load(
     module = _place(net if foreign else normalise_as(spec, net), device)
     params = foreign.params if foreign else Spec.parse(spec).params
     classes, channels = _number(params, "classes"), _number(params, "channels")
-    return LoadedModel(module, spec, fingerprint(spec, module), metadata, classes, channels)
+    code = source_digest(foreign) if foreign else ""
+    return LoadedModel(module, spec, fingerprint(spec + code, module), metadata, classes, channels)
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:

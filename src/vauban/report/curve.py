@@ -37,8 +37,8 @@ def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float =
         ylabel="certified accuracy (%)",
         ylim=(0, 100),
         xlim=(0, farthest * 1.03 or 1),
-        title=title,
     )
+    axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.25)
     axes.legend(title=f"band: proven of these {len(curves[0])} inputs\nwith confidence {1 - rho:g}", frameon=False)
     figure.tight_layout()

@@ -17,7 +17,7 @@ import torch
 from vauban import __version__
 from vauban import seed as seeds
 from vauban.claims import Certificates, default_bounds
-from vauban.errors import BadInput, RunRefused
+from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import replace_file
 from vauban.inputs import Inputs, check_labels
 from vauban.runs import manifest as manifests
@@ -93,6 +93,7 @@ def certify(
         )
         votes = read_votes(folder)
         if (folder / SEAL).exists() and len(votes.complete) == len(inputs.values):
+            _check_sealed(folder, votes)
             return certificates(votes)[0]
         torch.set_num_threads(manifest["compute"]["threads"])
         smoothed.rows = manifest["compute"]["rows"]
@@ -103,6 +104,20 @@ def certify(
         replace_file(folder / CLAIMS, claims.encode())
         replace_file(folder / SEAL, json.dumps(hashes, indent=1).encode() + b"\n")
     return certificates(votes)[0]
+
+
+def _check_sealed(folder: Path, votes: Votes) -> None:
+    """Refuse a finished run whose claims or seal are not what its votes say."""
+    claims, hashes = seal(votes)
+    try:
+        kept = (folder / CLAIMS).read_text() == claims and json.loads((folder / SEAL).read_text()) == hashes
+    except (OSError, ValueError):
+        kept = False
+    if not kept:
+        raise Lie(
+            f"{folder} is finished, but its {CLAIMS} or {SEAL} is not what its votes say (vauban verify tells more): "
+            f"remove both and give the same command again to derive them anew"
+        )
 
 
 def _poll(
@@ -145,7 +160,7 @@ def _outlook(votes: Votes) -> Outlook:
 def _manifest(
     folder: Path, smoothed: SmoothedClassifier, inputs: Inputs, source: Source, settings: Settings, secret: Seed
 ) -> Manifest:
-    existing = manifests.read(folder)["compute"] if (folder / manifests.FILE).exists() else {}
+    existing = manifests.read(folder).get("compute", {}) if (folder / manifests.FILE).exists() else {}
     bounds = settings.bounds or default_bounds(settings.k)
     shape = inputs.values.shape[1:]
     threat = smoothed.smoothing.threat

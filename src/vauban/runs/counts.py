@@ -36,7 +36,8 @@ def read_counts(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             continue
         try:
             row = [_whole(field) for field in fields]
-        except ValueError:
+            np.array(row, dtype=np.int64)
+        except (ValueError, OverflowError):
             raise BadInput(
                 f"{path} line {number}: whole numbers are needed, counts per class and then the label"
             ) from None
@@ -85,6 +86,6 @@ def _whole(field: str) -> int:
         return int(field)
     except ValueError:
         value = float(field)
-        if not value.is_integer():
+        if not value.is_integer() or abs(value) > 2**53:
             raise
         return int(value)

@@ -42,7 +42,7 @@ def wording(manifest: Manifest) -> str:
         else f"the label chosen by {statistics['n0']} uncounted votes"
     )
     return (
-        f"For each input that is not abstained, with probability at least 1 - {statistics['alpha']:g} over the votes, "
+        f"For each input that is not abstained, with probability at least 1 - {statistics['alpha']!r} over the votes, "
         f"{label} is among the top {statistics['k']} of the smoothed classifier ({manifest['smoothing']}, over the base "
         f"classifier {manifest['model']['sha256'][:12]} in the arithmetic recorded here) for {threat.sentence('its radius')}. "
         f"{attacks}"
@@ -88,7 +88,7 @@ def read(folder: Path) -> Manifest:
     try:
         manifest = json.loads(path.read_bytes())
         schema = manifest["schema"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Lie(f"{path} cannot be read as a manifest") from None
     if schema != SCHEMA:
         raise RunRefused(f"{path} has schema {schema}; this version of Vauban reads schema {SCHEMA}")

@@ -74,7 +74,12 @@ class Voter:
         with torch.inference_mode():
             scores = self.model(views)
             if not isinstance(scores, torch.Tensor):
-                scores = torch.as_tensor(np.asarray(scores), device=self.device)
+                try:
+                    scores = torch.as_tensor(np.asarray(scores), device=self.device)
+                except (TypeError, ValueError, RuntimeError):
+                    raise BadInput(
+                        f"the model answered {type(scores).__name__}: a tensor of scores is needed"
+                    ) from None
             if scores.shape != (self.rows, self.num_classes):
                 raise BadInput(
                     f"the model answered {tuple(scores.shape)} to {self.rows} views: scores of shape "

@@ -1,0 +1,35 @@
+"""Files are replaced whole; links are followed, and what is no ordinary file stays what it is."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from vauban.errors import CannotWrite
+from vauban.files import replace_file
+
+
+def test_a_link_is_followed_and_nothing_else_is_left(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    replace_file(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    replace_file(tmp_path / "pipe", b"through")
+    reader.join(timeout=10)
+    assert got == [b"through"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CannotWrite, match="cannot be written"):
+        replace_file(tmp_path / "missing" / "file", b"")
