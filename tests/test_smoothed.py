@@ -86,9 +86,12 @@ def test_same_seed_same_votes_and_no_seed_fresh_votes(smoothed: vb.SmoothedClass
 def test_arithmetic_follows_the_input(half_spaces: Model) -> None:
     smoothed = vb.SmoothedClassifier(half_spaces, "gaussian:sigma=0.5", num_classes=3)
     assert smoothed.deviation(smoothed.prepare(X)) > 0
+    assert "every change to another 8-bit picture whose L2 norm" in smoothed.certify(X, [0, 0, 1, 2], n=100).claim
     off_grid = X * 0.999 + 1e-4
     assert smoothed.deviation(smoothed.prepare(off_grid)) == 0
-    assert not smoothed.certify(off_grid, [0, 0, 1, 2], n=2_000, seed=1).abstained[0]
+    certs = smoothed.certify(off_grid, [0, 0, 1, 2], n=2_000, seed=1)
+    assert not certs.abstained[0]
+    assert "every change whose L2 norm" in certs.claim
 
 
 def test_a_module_is_put_in_evaluation_mode() -> None:

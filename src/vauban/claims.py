@@ -50,7 +50,7 @@ class Certificates:
     @property
     def claim(self) -> str:
         """In words, what a radius says of its input."""
-        grid = " that is itself an 8-bit picture" if self.arithmetic == "grid" else ""
+        grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
         changes = self.threat.sentence("the radius").replace("every change", f"every change{grid}", 1)
         return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
 
