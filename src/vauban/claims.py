@@ -13,7 +13,9 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, probability_bounds
 from vauban.certificates.conversions import convert
-from vauban.certificates.law import Law
+from vauban.certificates.exact import Ballots, ExactLaw
+from vauban.certificates.exact_patches import ExactPatchLaw
+from vauban.certificates.law import AnyLaw, Law
 from vauban.certificates.topk import radius
 from vauban.errors import BadInput
 from vauban.threats import Threat, named
@@ -27,6 +29,7 @@ class Certificates:
 
     `label` [m]: the label each claim is about. `radius` [m]: how far it stays in the top k, NaN where abstained.
     `abstained` [m]: where nothing is claimed. `truth` [m]: the true labels, if known. `counts` [m, c]: the votes.
+    Exact claims have alpha 0 and no bounds; `ballots` holds the vote of every view, where there was one.
     """
 
     label: NDArray[np.int64]
@@ -37,10 +40,21 @@ class Certificates:
     k: int
     alpha: float
     bounds: str
-    law: Law
+    law: AnyLaw
     converted: Threat | None = None
     arithmetic: str | None = None
     unit_range: bool = True
+    ballots: Ballots | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the claims hold without probability."""
+        return self.law.exact
+
+    @property
+    def votes_per_input(self) -> int:
+        """How many votes each claim rests on: of every view, where it is exact."""
+        return self.law.views if isinstance(self.law, ExactLaw) else int(self.counts[0].sum())
 
     @property
     def threat(self) -> Threat:
@@ -52,6 +66,8 @@ class Certificates:
         """In words, what a radius says of its input."""
         grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
         changes = self.threat.sentence("the radius").replace("every change", f"every change{grid}", 1)
+        if self.exact:
+            return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
         return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
 
     def __len__(self) -> int:
@@ -67,9 +83,14 @@ class Certificates:
         return float(self.certified(r).mean())
 
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
-        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`)."""
+        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`).
+
+        Where claims are exact it is the accuracy itself.
+        """
         if not 0 < rho < 1:
             raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
+        if self.exact:
+            return self.accuracy(r)
         return claim_floor(int(self.certified(r).sum()), len(self), self.alpha, rho, method)
 
     @property
@@ -91,7 +112,7 @@ class Certificates:
     @property
     def base_accuracy(self) -> float:
         """Fraction of all votes that went to the true label: how the base classifier does on views."""
-        return float(self.counts[np.arange(len(self)), self._truth()].sum() / self.counts.sum())
+        return float(self.counts[np.arange(len(self)), self._truth()].sum() / max(1, self.counts.sum()))
 
     @property
     def undecided(self) -> float:
@@ -125,15 +146,33 @@ class Certificates:
         threat = other if other.integer else replace(other, ball=self.threat.ball)
         return replace(self, radius=radii, abstained=self.abstained | np.isnan(radii), converted=threat)
 
+    def by_margin(self) -> Certificates | None:
+        """Where votes were counted place by place, what the papers' margin proves from the same ballots: never more."""
+        if not isinstance(self.law, ExactPatchLaw) or self.law.bound == "margin" or self.ballots is None:
+            return None
+        radii = replace(self.law, bound="margin").radius(self.ballots, self.label, self.k)
+        return replace(self, law=replace(self.law, bound="margin"), radius=radii, abstained=np.isnan(radii))
+
+    def stands(self, patch: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which labels [m] stay in the top k whatever happens within any rectangle of this height and width."""
+        if not isinstance(self.law, ExactPatchLaw) or self.ballots is None:
+            raise BadInput(
+                f"{self.law.spec} says nothing of rectangles: exact band and block do, from ballots, and square patches "
+                "are what their radii measure"
+            )
+        return self.law.stands(self.ballots, self.label, self.k, patch=patch)
+
     def summary(self, radii: ArrayLike, rho: float = 1e-3) -> dict[str, Any]:
         """Everything a table shows, as plain numbers."""
+        margin = self.by_margin()
         return {
             "inputs": len(self),
             "k": self.k,
             "alpha": self.alpha,
             "bounds": self.bounds,
             "threat": self.threat.name,
-            "votes_per_input": int(self.counts[0].sum()),
+            "exact": self.exact,
+            "votes_per_input": self.votes_per_input,
             "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "undecided": self.undecided,
@@ -142,6 +181,7 @@ class Certificates:
             "rho": rho,
             "certified": [
                 {"radius": float(r), "accuracy": self.accuracy(r), "at_least": self.accuracy_claim(r, rho)}
+                | ({} if margin is None else {"by_margin": margin.accuracy(r)})
                 for r in np.asarray(radii, dtype=float)
             ],
         }
@@ -176,6 +216,38 @@ def derive(
     return certs if truth is None else certs.against(truth)
 
 
+def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
+    """Claim, for each ballot, how far `labels` [m] stays among the top k: without probability, so labels may be read off it."""
+    which = np.asarray(labels, dtype=np.int64)
+    check_k(k, ballots.num_classes)
+    if ballots.votes.shape[1] != law.views:
+        raise BadInput(
+            f"ballots of {ballots.votes.shape[1]} votes: {law.spec} has {law.views} views, and each needs its vote"
+        )
+    radii = law.radius(ballots, which, k)
+    return Certificates(
+        which, radii, np.isnan(radii), ballots.counts, which, k, 0.0, "exact", law, arithmetic="grid", ballots=ballots
+    )
+
+
+def derive_exact_from_counts(counts: ArrayLike, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
+    """As `derive_exact`, from counts [m, c] of one vote per view, where their order does not matter."""
+    table, which, _ = checked_counts(counts, labels)
+    check_k(k, table.shape[1])
+    radii = law.radius_of_counts(table, which, k)
+    return Certificates(which, radii, np.isnan(radii), table, which, k, 0.0, "exact", law, arithmetic="grid")
+
+
+def refuse_sampled_settings(smoothing: str, **settings: Any) -> None:
+    """Refuse what only sampled votes have, where every view votes."""
+    for name, value in settings.items():
+        if value is not None:
+            raise BadInput(
+                f"{name}={value} with {smoothing}, which is exact: every view votes and nothing is left to chance; "
+                f"leave {name} out, or ask for the sampled form if it has one (sampled=true)"
+            )
+
+
 def _radii(
     counts: NDArray[np.int64],
     labels: NDArray[np.int64],
@@ -201,20 +273,26 @@ def check_settings(
 ) -> None:
     """Refuse settings under which no input could ever be certified, before any vote is cast."""
     check_alpha(alpha)
-    for name, value in (("k", k), ("n", n)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise BadInput(f"{name}={value!r}: a whole number is needed")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer):
+        raise BadInput(f"n={n!r}: a whole number is needed")
     if n > MOST_VOTES:
         raise BadInput(f"n={n}: more than {MOST_VOTES:,} votes per input cannot be counted here")
     if not 0 <= deviation < 1:
         raise BadInput(f"deviation={deviation}: a total variation is at least 0 and below 1")
-    if not 1 <= k < num_classes:
-        raise BadInput(f"k={k} of {num_classes} classes: k must be at least 1 and below the number of classes")
+    check_k(k, num_classes)
     if n < 1 or largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is None:
         least = least_n(k, alpha, num_classes, bounds, law, deviation)
         raise BadInput(
             f"n={n} can certify nothing at alpha={alpha:g} (top-{k}, {bounds}, {num_classes} classes): the least is {least}"
         )
+
+
+def check_k(k: int, num_classes: int) -> None:
+    """Refuse a k for which being among the top k says nothing, or nothing can be said."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise BadInput(f"k={k!r}: a whole number is needed")
+    if not 1 <= k < num_classes:
+        raise BadInput(f"k={k} of {num_classes} classes: k must be at least 1 and below the number of classes")
 
 
 def check_alpha(alpha: float) -> None:

@@ -11,16 +11,31 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.bounds.ranks import leaders, least_votes
-from vauban.certificates.law import Law
-from vauban.claims import Certificates, check_alpha, check_settings, default_bounds, derive
+from vauban.certificates.exact import Ballots, ExactLaw
+from vauban.certificates.law import AnyLaw, Law
+from vauban.claims import (
+    Certificates,
+    check_alpha,
+    check_k,
+    check_settings,
+    default_bounds,
+    derive,
+    derive_exact,
+    refuse_sampled_settings,
+)
 from vauban.errors import BadInput
 from vauban.inputs import Inputs, check_labels, prepare
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing, build
 from vauban.smoothing.random import Stream
-from vauban.voting.voter import Model, Voter
+from vauban.voting.enumerator import Enumerator, as_ballots
+from vauban.voting.scores import Model
+from vauban.voting.voter import Voter
 
 Tick = Callable[[int], None]
+
+CERTIFY_VOTES, PREDICT_VOTES, CHOOSING_VOTES = 100_000, 1_000, 100
+DEFAULT_ALPHA = 1e-3
 
 
 @dataclass(frozen=True)
@@ -102,16 +117,23 @@ class SmoothedClassifier:
         x: Any,
         *,
         k: int = 1,
-        n: int = 1_000,
-        alpha: float = 1e-3,
+        n: int | None = None,
+        alpha: float | None = None,
         seed: int | None = None,
         tick: Tick | None = None,
     ) -> Predictions:
         """The top k labels of each input of `x` [m, ...], or undecided. [Jia2020] PREDICT
 
-        Each answer is wrong with probability at most alpha.
+        From n votes (1,000) each answer is wrong with probability at most alpha (0.001). Where the smoothing is exact every
+        view votes, and every answer is the smoothed classifier's.
         """
         inputs = self.prepare(x)
+        self.predict_votes(k=k, n=n, alpha=alpha, seed=seed, inputs=inputs)
+        if self.exact:
+            counts = self.ballots(inputs, tick).counts
+            order = np.argsort(-counts, axis=1, kind="stable")[:, :k]
+            return Predictions(np.ma.masked_array(order, False), np.zeros(len(order), dtype=bool), counts)
+        n, alpha = PREDICT_VOTES if n is None else n, DEFAULT_ALPHA if alpha is None else alpha
         alpha_left = self.predict_alpha(k=k, n=n, alpha=alpha, inputs=inputs)
         counts = self._poll_all(inputs, Seed.of(seed), "predict", n, tick)
         labels, undecided = leaders(counts, k, alpha_left)
@@ -124,19 +146,29 @@ class SmoothedClassifier:
         y: Any = None,
         *,
         k: int = 1,
-        n: int = 100_000,
-        alpha: float = 1e-3,
+        n: int | None = None,
+        alpha: float | None = None,
         bounds: str | None = None,
-        n0: int = 100,
+        n0: int | None = None,
         seed: int | None = None,
         tick: Tick | None = None,
     ) -> Certificates:
         """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
 
-        With `y` [m] that label is certified. Without (k = 1), `n0` votes that are not counted choose it. Each claim is
-        wrong with probability at most alpha. `bounds`: "binocp" (default for k = 1), "simuem" (default above) or "half".
+        With `y` [m] that label is certified. Without (k = 1), `n0` votes (100) that are not counted choose it. From n votes
+        (100,000) each claim is wrong with probability at most alpha (0.001). `bounds`: "binocp" (default for k = 1), "simuem"
+        (default above) or "half". Where the smoothing is exact every view votes, claims hold without probability, and none of
+        these may be given; without `y` the label with the most votes is certified.
         """
         inputs = self.prepare(x)
+        if self.exact:
+            refuse_sampled_settings(str(self.smoothing.spec), n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed)
+            return self._certify_exactly(inputs, y, k, tick)
+        n, alpha, n0 = (
+            CERTIFY_VOTES if n is None else n,
+            DEFAULT_ALPHA if alpha is None else alpha,
+            CHOOSING_VOTES if n0 is None else n0,
+        )
         if y is None and k != 1:
             raise BadInput(f"k={k} without y: give the label to certify, or k=1 to let {n0} votes choose it")
         self.check(k=k, n=n, alpha=alpha, bounds=bounds, inputs=inputs)
@@ -148,25 +180,72 @@ class SmoothedClassifier:
             labels = self._poll_all(inputs, secret, "choose", n0, tick).argmax(axis=1)
         counts = self._poll_all(inputs, secret, "count", n, tick)
         deviation = self.deviation(inputs)
-        certs = derive(counts, labels, self.law(inputs), k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+        certs = derive(counts, labels, self.sampled_law(inputs), k=k, alpha=alpha, bounds=bounds, deviation=deviation)
         unit_range = inputs.levels is not None or self.input_range == (0.0, 1.0)
         arithmetic = "grid" if inputs.levels is not None and self.smoothing.law.on_grid else "float"
         certs = replace(certs, arithmetic=arithmetic, unit_range=unit_range)
         return certs if y is not None else replace(certs, truth=None)
 
+    def _certify_exactly(self, inputs: Inputs, y: Any, k: int, tick: Tick | None) -> Certificates:
+        labels = None if y is None else check_labels(y, len(inputs.values), self.num_classes)
+        self.check_exact(k, inputs)
+        ballots = self.ballots(inputs, tick)
+        which = ballots.winners if labels is None else labels
+        return replace(derive_exact(ballots, which, self.exact_law(inputs), k=k), truth=labels)
+
+    def ballots(self, x: Any, tick: Tick | None = None) -> Ballots:
+        """The vote of every view of each input; the smoothing must be exact."""
+        inputs = x if isinstance(x, Inputs) else self.prepare(x)
+        views = self.exact_law(inputs).views
+        enumerator = self.enumerator(inputs.values.shape[1:])
+        enumerator.probe(inputs.values, views)
+        votes = np.concatenate([votes for _, votes in enumerator.cast(inputs.values, views, tick=tick)])
+        return Ballots(as_ballots(votes, len(inputs.values), self.num_classes), self.num_classes)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every view votes, so that claims hold without probability."""
+        return self.smoothing.law.exact
+
     def prepare(self, x: Any) -> Inputs:
         """Check inputs and put them on their grid."""
-        inputs = prepare(x, self.arithmetic, self.input_range)
+        if self.exact and self.arithmetic == "float":
+            raise BadInput(
+                f"{self.smoothing.spec} is exact, and exact claims are about 8-bit pictures: not arithmetic='float'"
+            )
+        inputs = prepare(x, "grid" if self.exact else self.arithmetic, self.input_range)
         self.smoothing.check(inputs.values)
         return inputs
 
-    def law(self, inputs: Inputs) -> Law:
+    def law(self, inputs: Inputs) -> AnyLaw:
         """The law of the views of these inputs."""
         return self.smoothing.law.for_shape(inputs.values.shape[1:])
 
+    def sampled_law(self, inputs: Inputs) -> Law:
+        """The law of sampled views of these inputs."""
+        law = self.law(inputs)
+        if not isinstance(law, Law):
+            raise BadInput(f"{law.spec} is exact: every view votes, and there is nothing to sample")
+        return law
+
+    def exact_law(self, inputs: Inputs) -> ExactLaw:
+        """The law of listed views of these inputs."""
+        law = self.law(inputs)
+        if not isinstance(law, ExactLaw):
+            raise BadInput(f"{law.spec} is sampled: it has no list of views that could all vote")
+        return law
+
+    def check_exact(self, k: int, inputs: Inputs) -> None:
+        """Refuse settings that can certify nothing, before any vote is cast."""
+        check_k(k, self.num_classes)
+        law = self.exact_law(inputs)
+        if law.levels != inputs.levels:
+            raise BadInput(f"{law.spec} is for a grid of {law.levels} levels; these inputs have {inputs.levels}")
+
     def deviation(self, inputs: Inputs) -> float:
         """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
-        return self.law(inputs).deviation(inputs.values.shape[1:], inputs.levels)
+        law = self.law(inputs)
+        return law.deviation(inputs.values.shape[1:], inputs.levels) if isinstance(law, Law) else 0.0
 
     def check(self, *, k: int, n: int, alpha: float, bounds: str | None, inputs: Inputs) -> None:
         """Refuse settings that can certify nothing, before any vote is cast."""
@@ -178,15 +257,24 @@ class SmoothedClassifier:
             num_classes=self.num_classes,
             n=n,
             bounds=bounds,
-            law=self.law(inputs),
+            law=self.sampled_law(inputs),
             deviation=deviation,
         )
+
+    def predict_votes(self, *, k: int, n: int | None, alpha: float | None, seed: int | None, inputs: Inputs) -> int:
+        """How many votes an input gets in `predict`; settings that can decide nothing are refused."""
+        if self.exact:
+            refuse_sampled_settings(str(self.smoothing.spec), n=n, alpha=alpha, seed=seed)
+            self.check_exact(k, inputs)
+            return self.exact_law(inputs).views
+        votes = PREDICT_VOTES if n is None else n
+        self.predict_alpha(k=k, n=votes, alpha=DEFAULT_ALPHA if alpha is None else alpha, inputs=inputs)
+        return votes
 
     def predict_alpha(self, *, k: int, n: int, alpha: float, inputs: Inputs) -> float:
         """What is left of alpha when all n views are to be those of the exact law: n views deviate n times as far."""
         check_alpha(alpha)
-        if not 1 <= k < self.num_classes:
-            raise BadInput(f"k={k} of {self.num_classes} classes: k must be at least 1 and below the number of classes")
+        check_k(k, self.num_classes)
         left = alpha - n * self.deviation(inputs)
         if left <= 0 or n < least_votes(k, left):
             least = least_votes(k, alpha)
@@ -195,9 +283,27 @@ class SmoothedClassifier:
 
     def voter(self, shape: torch.Size) -> Voter:
         """The voter for inputs of this shape."""
-        rows = self.rows or choose_rows(shape, self.device)
-        in_flight = self.in_flight or choose_in_flight(rows * shape.numel(), self.device)
+        rows, in_flight = self._compute_shape(shape)
         return Voter(self.model, self.smoothing, self.num_classes, rows, self.device, in_flight, self.channels_last)
+
+    def enumerator(self, shape: torch.Size) -> Enumerator:
+        """What casts every vote on inputs of this shape."""
+        rows, in_flight = self._compute_shape(shape)
+        return Enumerator(
+            self.model,
+            self.smoothing,
+            self.num_classes,
+            rows,
+            self.device,
+            in_flight,
+            self.channels_last,
+            getattr(self.smoothing.law, "threshold", None),
+        )
+
+    def _compute_shape(self, shape: torch.Size) -> tuple[int, int]:
+        """Views per forward pass, and how many such shapes are cast at a time."""
+        rows = self.rows or choose_rows(shape, self.device)
+        return rows, self.in_flight or choose_in_flight(rows * shape.numel(), self.device)
 
     def _poll_all(self, inputs: Inputs, seed: Seed, stage: str, n: int, tick: Tick | None) -> NDArray[np.int64]:
         voter = self.voter(inputs.values.shape[1:])

@@ -106,6 +106,14 @@ def positive(text: str) -> float:
     return value
 
 
+def natural(text: str) -> int:
+    """Read a whole number, zero or more."""
+    value = int(text)
+    if value < 0:
+        raise BadInput(f"{text} is not a whole number, zero or more")
+    return value
+
+
 def one_sigma(sigma: Any) -> float:
     """The one standard deviation of noise that is independent and alike in every coordinate; nothing else is certified."""
     try:

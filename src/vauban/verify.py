@@ -1,4 +1,4 @@
-"""Recomputes every claim of a run from its tallies and refuses the first lie; imports no torch."""
+"""Recomputes every claim of a run from its votes and refuses the first lie; imports no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from vauban import seed as seeds
 from vauban.certificates import law
+from vauban.certificates.exact import ExactLaw
+from vauban.certificates.law import Law
 from vauban.errors import BadInput, Incomplete, Lie, VaubanError
 from vauban.runs import manifest as manifests
 from vauban.runs.derive import CLAIMS, SEAL, read_votes, seal
@@ -63,14 +65,7 @@ def verify_run(folder: str | Path) -> Verdict:
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
     path = folder / manifests.FILE
     statistics, arithmetic, data = manifest["statistics"], manifest["arithmetic"], manifest["data"]
-    numbers = [
-        statistics["k"],
-        statistics["n"],
-        statistics["n0"],
-        *data["shape"],
-        *data["index"],
-        *(data["label"] or []),
-    ]
+    numbers = [statistics["k"], statistics["n"], *data["shape"], *data["index"], *(data["label"] or [])]
     if (
         any(type(number) is not int for number in numbers)
         or min(data["shape"]) < 1
@@ -83,16 +78,35 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
         ("the claim's wording", manifest["claim"], manifests.wording(manifest)),
         ("the threat", told, {key: getattr(noise.threat, key) for key in ("name", "metric", "unit", "ball")}),
         ("the arithmetic", arithmetic["mode"], manifests.arithmetic(noise, arithmetic["levels"])),
-        ("the looks", statistics["looks"], manifests.looks_up_to(statistics["n"])),
-        ("how alpha is split", statistics["alpha_split"], manifests.ALPHA_SPLIT[statistics["bounds"]]),
         ("the number of indices", len(data["index"]), len(set(data["index"]))),
+        ("the method", manifests.exact(manifest), noise.exact),
     ]
     if data["label"] is not None:
         expected.append(("the number of labels", len(data["label"]), len(data["index"])))
+    if isinstance(noise, ExactLaw):
+        expected += [
+            ("the number of views", (statistics["n"], manifest["list"]["views"]), (noise.views, noise.views)),
+            ("the list of views", manifest["list"]["sha256"], noise.listed(data["shape"])),
+            ("the threshold", statistics["threshold"], getattr(noise, "threshold", None)),
+            ("the levels", arithmetic["levels"], noise.levels),
+            ("labels outside the classes", [y for y in data["label"] or [] if not 0 <= y < data["num_classes"]], []),
+        ]
+    else:
+        expected += [
+            ("the looks", statistics["looks"], manifests.looks_up_to(statistics["n"])),
+            ("how alpha is split", statistics["alpha_split"], manifests.ALPHA_SPLIT[statistics["bounds"]]),
+            ("the type of n0", type(statistics["n0"]), int),
+        ]
     for what, said, true in expected:
         if said != true:
             raise Lie(f"{path}: {what} should be {true!r}, not {said!r}")
-    least = noise.deviation(data["shape"], arithmetic["levels"])
+    if isinstance(noise, Law):
+        _check_randomness(folder, manifest, noise)
+
+
+def _check_randomness(folder: Path, manifest: Manifest, noise: Law) -> None:
+    path, arithmetic = folder / manifests.FILE, manifest["arithmetic"]
+    least = noise.deviation(manifest["data"]["shape"], arithmetic["levels"])
     if not arithmetic["deviation_per_view"] >= least * (1 - 1e-9):
         raise Lie(f"{path}: the noise deviates by {least:.3g} per view, not by {arithmetic['deviation_per_view']:.3g}")
     if (folder / seeds.FILE).exists() and Seed.read(folder).commitment != manifest["seed_commitment"]:

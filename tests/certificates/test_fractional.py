@@ -127,8 +127,9 @@ def test_texts() -> None:
         ("fractional:p=half,scale=9,sampled=true", "fractional:p=1/2,scale=9"),
         ("fractional:p=1/2,scale=0.5,sampled=true", "at least 1"),
         ("fractional:p=1/2,scale=inf,sampled=true", "finite"),
-        ("fractional:p=1/2,scale=9", "exact form, which is not here yet"),
         ("fractional:p=1/2,scale=9,sampled=true,representation=upper", "did you mean 'upper_lower'"),
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)
+    with pytest.raises(BadInput, match="exact_fractional has the exact one"):
+        FractionalLaw(Fraction(1, 2), 9.0, sampled=False)

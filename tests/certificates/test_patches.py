@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vauban.certificates import law
-from vauban.certificates.patches import BandLaw, BlockLaw, Regions, meets, touched_by_side
+from vauban.certificates.patches import BandLaw, BlockLaw
+from vauban.certificates.regions import Regions, meets, touched_by_side
 from vauban.certificates.rounding import BITS
 from vauban.certificates.topk import radius
 from vauban.errors import BadInput
@@ -141,8 +142,7 @@ def test_text_forms_and_what_is_refused() -> None:
     assert law("band:size=4,sampled=true").threat.integer
     assert law("band:size=4,sampled=true").threat.ball == "closed"
     for wrong, answer in [
-        ("band:size=4", "band:size=4,sampled=true"),
-        ("block:size=4,sampled=false", "block:size=4,sampled=true"),
+        ("band:size=4,sampled=true,count=2", "no parameter 'count'"),
         ("band:sampled=true", "needs size"),
         ("band:size=0,sampled=true", "above zero"),
         ("band:size=2.5,sampled=true", "cannot be read"),
@@ -154,6 +154,8 @@ def test_text_forms_and_what_is_refused() -> None:
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)
+    with pytest.raises(BadInput, match="exact_patches has the exact one"):
+        BandLaw(4, False)
     with pytest.raises(BadInput, match="whole number"):
         BandLaw(2.5, True)  # type: ignore[arg-type]
     band = BandLaw(4, True)

@@ -111,8 +111,6 @@ def test_texts() -> None:
         ("uniform:sampled=true", "no parameter 'sampled'"),
         ("splitting:sampled=true", "needs sigma"),
         ("splitting:sigma=0.5,sampled=yes", "neither true nor false"),
-        ("splitting:sigma=0.5", "exact form, which is not here yet: write splitting:sigma=0.5,sampled=true"),
-        ("splitting:sigma=0.5,sampled=false", "exact form"),
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)

@@ -1,4 +1,4 @@
-"""kill -9 at random instants, twenty times, and resume: the same tallies as an undisturbed run, byte for byte."""
+"""kill -9 at random instants, again and again, and resume: the same votes as an undisturbed run, byte for byte."""
 
 import os
 import random
@@ -17,23 +17,37 @@ COMMAND += ["-n", "10000", "--every", "200", "--limit", "40", "--seed", "9", "--
 
 
 def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
-    folder, chance, kills = tmp_path / "killed", random.Random(1), 0
+    folder, whole = killed_and_whole(COMMAND, KILLS, "tallies.jsonl", tmp_path)
+    kept, undisturbed = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, whole))
+    assert kept == undisturbed
+    assert (folder / "claims.csv").read_bytes() == (whole / "claims.csv").read_bytes()
+    verify_run(folder)
+
+
+def test_an_exact_run_loses_nothing_either(tmp_path: Path) -> None:
+    command = [*COMMAND[:4], "--smoothing", "splitting:sigma=0.5", "--every", "200", "--limit", "40", "--json", "--out"]
+    folder, whole = killed_and_whole(command, 6, "ballots.jsonl", tmp_path)
+    for file in ("claims.csv", "seal.json"):
+        assert (folder / file).read_bytes() == (whole / file).read_bytes()
+    verify_run(folder)
+
+
+def killed_and_whole(command: list[str], kills: int, votes: str, where: Path) -> tuple[Path, Path]:
+    """Folders of a run that was killed so often and taken up again, and of one that was not."""
+    folder, whole, chance, killed = where / "killed", where / "whole", random.Random(1), 0
     while True:
-        process = subprocess.Popen([*COMMAND, str(folder)], stdout=subprocess.DEVNULL, env=ONE_THREAD)
-        if kills < KILLS:
-            _wait_for_votes(process, folder / "tallies.jsonl")
+        process = subprocess.Popen([*command, str(folder)], stdout=subprocess.DEVNULL, env=ONE_THREAD)
+        if killed < kills:
+            _wait_for_votes(process, folder / votes)
             time.sleep(chance.uniform(0, 0.25))
             process.send_signal(signal.SIGKILL)
         code = process.wait()
         if code == 0:
             break
-        kills += 1
-    assert kills == KILLS
-    subprocess.run([*COMMAND, str(tmp_path / "whole")], stdout=subprocess.DEVNULL, env=ONE_THREAD, check=True)
-    killed, whole = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, tmp_path / "whole"))
-    assert killed == whole
-    assert (folder / "claims.csv").read_bytes() == (tmp_path / "whole" / "claims.csv").read_bytes()
-    verify_run(folder)
+        killed += 1
+    assert killed == kills
+    subprocess.run([*command, str(whole)], stdout=subprocess.DEVNULL, env=ONE_THREAD, check=True)
+    return folder, whole
 
 
 def _wait_for_votes(process: subprocess.Popen, tallies: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vauban.bench.certificates import SMOOTHINGS as AT_IMAGENET_SIZE
-from vauban.certificates import LAWS
+from vauban.bench.exact import SMOOTHINGS as EXACT_RATES
+from vauban.certificates import EXACT, LAWS
 from vauban.cli import app
 from vauban.smoothing import SMOOTHINGS
 from vauban.specs import Spec
@@ -26,6 +27,16 @@ TRIED = {
     "band:size=6,sampled=true": None,
     "block:size=14,sampled=true": None,
 }
+EXACT_TRIED = {  # the base accuracy that few steps reach on views, and every how many of the test digits vote
+    "splitting:sigma=0.25": (0.3, 500),
+    "fractional:p=1/2,scale=2": (0.3, 2500),
+    "fractional:p=1/3,scale=1,representation=center_error,coupling=arbitrary": (0.3, 2500),
+    "sparse:scale=5": (0.3, 500),
+    "sparse:scale=5,unit=feature,offsets=3": (0.3, 500),
+    "band:size=8,threshold=0.3": (0.2, 500),
+    "block:size=14,stride=2": (0.3, 500),
+    "block:size=7,count=3": (0.2, 500),
+}
 
 
 def vauban(*arguments: object, code: int = 0) -> str:
@@ -35,8 +46,10 @@ def vauban(*arguments: object, code: int = 0) -> str:
 
 
 def test_every_law_has_its_views_and_is_tried_here_and_in_the_bench() -> None:
-    assert LAWS.keys() == SMOOTHINGS.keys()
+    assert LAWS.keys() | EXACT.keys() == SMOOTHINGS.keys()
     assert {Spec.parse(spec).name for spec in TRIED} == LAWS.keys()
+    assert {Spec.parse(spec).name for spec in EXACT_TRIED} == EXACT.keys()
+    assert {Spec.parse(spec).name for spec in EXACT_RATES} == EXACT.keys()
     assert {Spec.parse(spec).name for spec in AT_IMAGENET_SIZE} == LAWS.keys()
 
 
@@ -110,3 +123,68 @@ def test_mistakes(tmp_path: Path, arguments: list[str], complaint: str) -> None:
 @pytest.mark.parametrize("run", sorted(p.parent for p in (Path(__file__).parents[2] / "results").glob("**/seal.json")))
 def test_published_results_hold(run: Path) -> None:
     vauban("verify", run)
+
+
+@pytest.mark.parametrize("spec", EXACT_TRIED)
+def test_train_plan_certify_claim_verify_exactly(tmp_path: Path, spec: str) -> None:
+    model, run = tmp_path / "model.safetensors", tmp_path / "run"
+    base, every = EXACT_TRIED[spec]
+    trained = ["train", "--smoothing", spec, "--every", "20", "--epochs", "3", "--batch-size", "100", "--lr", "0.003"]
+    accuracy = json.loads(vauban(*trained, "--model", "cnn-small", "--out", model, "--json"))
+    assert accuracy["base_accuracy_on_training_views"] > base
+    common = ["--smoothing", spec, "--model", model, "--every", str(every), "--json"]
+    plan = json.loads(vauban("plan", *common, "--seconds", "0.05"))
+    assert plan["largest_radius"] > 0
+    certified = json.loads(vauban("certify", *common, "--out", run))
+    assert certified["exact"]
+    assert certified["votes_per_input"] == plan["views"]
+    assert certified["inputs"] == 10_000 // every
+    vauban("verify", run)
+    vauban("claim", run, "-k", "3", "--out", tmp_path / "top3.csv")
+    radii = [row["radius"] for row in csv.DictReader((tmp_path / "top3.csv").open())]
+    assert len(radii) == 10_000 // every
+    assert all(float(r) >= 0 for r in radii if r)
+    assert any(radii)
+    predicted = json.loads(vauban("predict", *common))
+    assert predicted["undecided"] == 0
+    assert predicted["correct"] == pytest.approx(certified["clean_accuracy"])
+
+
+def test_exact_answers_to_what_it_does_not_have(tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    spec = "sparse:scale=4"
+    vauban("train", "--smoothing", spec, "--every", "100", "--epochs", "1", "--out", model, "--json")
+    common = ["--smoothing", spec, "--model", model, "--every", "1000"]
+    for wrong in (["-n", "100"], ["--alpha", "0.01"], ["--seed", "1"], ["--n0", "10"], ["--bounds", "binocp"]):
+        assert "every view votes" in vauban("certify", *common, *wrong, "--out", tmp_path / "run", code=2)
+    assert "not arithmetic='float'" in vauban(
+        "certify", *common, "--arithmetic", "float", "--out", tmp_path / "r", code=2
+    )
+    vauban("certify", *common, "--out", tmp_path / "run", "--json")
+    assert "says nothing of rectangles" in vauban("claim", tmp_path / "run", "--patch", "2x3", code=2)
+    assert "every view votes" in vauban("claim", tmp_path / "run", "--alpha", "0.01", code=2)
+    counts = tmp_path / "counts.txt"
+    counts.write_text("3 1 0 0\n2 2 0 0\n")
+    assert json.loads(vauban("claim", counts, "--smoothing", spec, "--json"))["claims"][0]["radius"] == 1
+    counts.write_text("3 2 0 0\n")
+    assert "4 views" in vauban("claim", counts, "--smoothing", spec, code=2)
+    assert "takes every view's vote" in vauban(
+        "claim", counts, "--smoothing", "band:size=4", "--shape", "1x5x5", code=2
+    )
+
+
+def test_patches_of_any_size_from_one_ballot(tmp_path: Path) -> None:
+    model, run, spec = tmp_path / "model.safetensors", tmp_path / "run", "band:size=8"
+    vauban("train", "--smoothing", spec, "--every", "20", "--epochs", "3", "--lr", "0.003", "--out", model, "--json")
+    squares = vauban("certify", "--smoothing", spec, "--model", model, "--every", "100", "--out", run, "--radii", "0,2")
+    assert "by the papers' margin" in squares
+    side2 = json.loads(vauban("claim", run, "--radii", "2", "--json"))["certified"][0]
+    assert side2["by_margin"] <= side2["accuracy"]
+    standing = {
+        p: json.loads(vauban("claim", run, "--patch", p, "--json"))["certified"] for p in ("2x2", "28x2", "2x9")
+    }
+    assert standing["2x2"] == pytest.approx(side2["accuracy"])
+    assert standing["28x2"] == pytest.approx(side2["accuracy"])  # columns do not see how high a patch is
+    assert standing["2x9"] <= standing["2x2"]
+    margin = json.loads(vauban("claim", run, "--smoothing", f"{spec},bound=margin", "--radii", "2", "--json"))
+    assert margin["certified"][0]["accuracy"] == pytest.approx(side2["by_margin"])

@@ -21,7 +21,7 @@ def tally(i: int, votes: int = 10) -> Tally:
 def fill(folder: Path, count: int = 5) -> bytes:
     with Writer(folder, RUN, 0) as writer:
         for i in range(count):
-            writer.append(tally(i))
+            writer.keep(tally(i))
     return (folder / FILE).read_bytes()
 
 
@@ -42,7 +42,7 @@ def test_a_file_torn_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> 
         assert len(tallies) == content[:cut].count(b"\n")
         with Writer(tmp_path, RUN, length) as writer:
             for i in range(len(tallies), 5):
-                writer.append(tally(i))
+                writer.keep(tally(i))
         assert (tmp_path / FILE).read_bytes() == content
 
 
@@ -95,7 +95,7 @@ def test_a_full_disk_keeps_every_earlier_line_and_says_what_to_do(tmp_path: Path
         try:
             with Writer(tmp_path, RUN, 0) as writer:
                 for i in range(100):
-                    writer.append(tally(i))
+                    writer.keep(tally(i))
         except VaubanError as problem:
             os._exit(0 if "make room and run the same command again" in str(problem) else 2)
         os._exit(3)

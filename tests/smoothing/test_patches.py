@@ -106,5 +106,8 @@ def test_text_form_builds_the_same() -> None:
     assert build("band:size=4,axis=row,sampled=true") == Band(4, "row", sampled=True)
     assert build("block:size=4,stride=2,sampled=true") == Block(4, sampled=True, stride=2)
     assert repr(Block(4, sampled=True)) == "Block(size=4, sampled=true)"
-    with pytest.raises(BadInput, match="sampled=true"):
-        Band(4)
+    for wrong in ({"count": 2}, {"threshold": 0.3}, {"bound": "margin"}):
+        with pytest.raises(BadInput, match="belongs to the exact form"):
+            Band(4, sampled=True, **wrong)
+        with pytest.raises(BadInput, match="belongs to the exact form"):
+            Block(4, sampled=True, **wrong)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vauban.certificates.patches import BandLaw, BlockLaw, KeptRegionLaw, Regions, touched_by_side
+from vauban.certificates.patches import BandLaw, BlockLaw, KeptRegionLaw
+from vauban.certificates.regions import Regions, touched_by_side
 from vauban.certificates.topk import radius
 from vauban.smoothing.patches import ablated
 

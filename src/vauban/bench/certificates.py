@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.bounds.simultaneous import probability_bounds
-from vauban.certificates import law
+from vauban.certificates import sampled_law
 from vauban.certificates.law import Law
 from vauban.claims import derive
 
@@ -33,7 +33,7 @@ def measure(spec: str, inputs: int = 10_000, classes: int = 10, k: int = 3, n: i
     rng = np.random.default_rng(0)
     counts = np.stack([rng.multinomial(n, p) for p in rng.dirichlet(np.full(classes, 0.1), inputs)])
     labels = counts.argmax(axis=1)
-    noise = law(spec).for_shape(SHAPE)
+    noise = sampled_law(spec).for_shape(SHAPE)
     began = time.perf_counter()
     derive(counts[:2], labels[:2], noise, k=k)
     tables = time.perf_counter() - began

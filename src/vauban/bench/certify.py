@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import torch
 
+from vauban.bench.turns import in_turns
 from vauban.layout import to_fast_layout
 from vauban.models import load
-from vauban.runs.certify import device_name
+from vauban.runs.folder import device_name
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
 from vauban.smoothing.random import Stream
-
-_ROUNDS = 12
 
 
 def measure(
@@ -76,29 +73,5 @@ def measure(
             pass
 
     ways = {"bare": bare, "loop": loop, "vauban": vauban}
-    slices = {name: _slice(way, seconds / _ROUNDS, voter.device) for name, way in ways.items()}
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_ROUNDS):
-        for name, way in ways.items():
-            rates[name].append(slices[name] * voter.rows / _clock(way, slices[name], voter.device))
-        tick(int(3 * seconds / _ROUNDS))
-    ratio = {
-        f"vauban_to_{other}": median(v / o for v, o in zip(rates["vauban"], rates[other], strict=True))
-        for other in ("bare", "loop")
-    }
     about = {"model": loaded.spec, "rows": voter.rows, "device": device_name(voter.device)}
-    return {**about, "threads": torch.get_num_threads(), **{name: median(r) for name, r in rates.items()}, **ratio}
-
-
-def _clock(way: Callable[[int], None], shapes: int, device: torch.device) -> float:
-    began = time.perf_counter()
-    way(shapes)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
-
-
-def _slice(way: Callable[[int], None], seconds: float, device: torch.device) -> int:
-    """How many shapes take about so long, found after a warm-up."""
-    _clock(way, 2, device)
-    return max(2, round(3 * seconds / _clock(way, 3, device)))
+    return {**about, "threads": torch.get_num_threads(), **in_turns(ways, voter.rows, seconds, voter.device, tick)}

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from vauban.certificates.ablation import AblationLaw
 from vauban.certificates.discrete import DiscreteLaw
+from vauban.certificates.exact import ExactLaw
+from vauban.certificates.exact_fractional import ExactFractionalLaw
+from vauban.certificates.exact_patches import ExactBandLaw, ExactBlockLaw
 from vauban.certificates.flow import FlowLaw
 from vauban.certificates.fractional import FractionalLaw
 from vauban.certificates.gaussian import GaussianLaw
 from vauban.certificates.laplace import LaplaceLaw
-from vauban.certificates.law import Law
+from vauban.certificates.law import AnyLaw, Law
 from vauban.certificates.patches import BandLaw, BlockLaw
+from vauban.certificates.sparse import SparseLaw
+from vauban.certificates.splitting import ExactSplittingLaw
 from vauban.certificates.uniform import SplittingLaw, UniformLaw
-from vauban.specs import Spec, choose
+from vauban.errors import BadInput
+from vauban.specs import Spec, choose, flag
 
 LAWS: dict[str, type[Law]] = {
     "ablation": AblationLaw,
@@ -26,8 +32,38 @@ LAWS: dict[str, type[Law]] = {
     "uniform": UniformLaw,
 }
 
+EXACT: dict[str, type[ExactLaw]] = {
+    "band": ExactBandLaw,
+    "block": ExactBlockLaw,
+    "fractional": ExactFractionalLaw,
+    "sparse": SparseLaw,
+    "splitting": ExactSplittingLaw,
+}
 
-def law(smoothing: str | Spec) -> Law:
-    """The law behind a smoothing, for example `law("gaussian:sigma=0.5")`; a wrong text is answered with right ones."""
+
+def law(smoothing: str | Spec) -> AnyLaw:
+    """The law behind a smoothing, for example `law("gaussian:sigma=0.5")`; a wrong text is answered with right ones.
+
+    Where there is an exact form it is meant, unless the text says sampled=true.
+    """
     spec = Spec.parse(smoothing) if isinstance(smoothing, str) else smoothing
-    return LAWS[choose("smoothing", spec.name, LAWS)].from_spec(spec)
+    name = choose("smoothing", spec.name, {**LAWS, **EXACT})
+    if name in EXACT and not (name in LAWS and _sampled(spec)):
+        return EXACT[name].from_spec(spec)
+    return LAWS[name].from_spec(spec)
+
+
+def sampled_law(smoothing: str | Spec) -> Law:
+    """The law behind a sampled smoothing; an exact one is refused."""
+    found = law(smoothing)
+    if not isinstance(found, Law):
+        raise BadInput(f"{found.spec} is exact, and a sampled form is needed here: add sampled=true where there is one")
+    return found
+
+
+def _sampled(spec: Spec) -> bool:
+    """Whether a text asks for the sampled form of a smoothing that has both."""
+    try:
+        return flag(spec.params.get("sampled", "false"))
+    except ValueError:
+        return True  # the sampled law says what is wrong with it

@@ -21,7 +21,7 @@ from vauban.errors import BadInput
 from vauban.specs import Parameter, choose, flag, positive
 from vauban.threats import Threat, lp
 
-REPRESENTATIONS = ("upper_lower", "center")
+REPRESENTATIONS = ("upper_lower", "center", "center_center", "center_error")
 WIDTH_BITS = 16
 DIVIDER_BITS = BITS - WIDTH_BITS
 
@@ -59,7 +59,7 @@ class FractionalLaw(Law):
 
     p: Fraction
     scale: float = 1.0
-    sampled: bool = False
+    sampled: bool = True
     representation: str = "upper_lower"
     name: ClassVar[str] = "fractional"
     parameters: ClassVar[dict[str, Parameter]] = {
@@ -76,10 +76,7 @@ class FractionalLaw(Law):
             raise BadInput(f"scale={self.scale}: a finite number of at least 1 is needed, for example 9")
         choose("representation of a bin", self.representation, REPRESENTATIONS)
         if not self.sampled:
-            raise BadInput(
-                f"fractional without sampled=true is the exact form, which is not here yet: "
-                f"write fractional:p={self.p},scale={self.scale},sampled=true"
-            )
+            raise BadInput("this is the sampled form; certificates.exact_fractional has the exact one")
 
     @property
     def threat(self) -> Threat:

@@ -1,4 +1,4 @@
-"""One band or block kept, all else hidden, against patch attacks; and which kept regions a patch meets. [Levine2023] chapter 6"""
+"""One band or block kept at a random position, all else hidden, against patch attacks. [Levine2023] chapter 6"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates.law import Law
+from vauban.certificates.law import AnyLaw, Law
+from vauban.certificates.regions import Regions, bands, blocks, touched_by_side
 from vauban.certificates.rounding import BITS
 from vauban.certificates.uniform import lowered, raised
 from vauban.errors import BadInput
@@ -34,122 +34,24 @@ def whole(text: str) -> int:
     return value
 
 
-def meets(starts: ArrayLike, size: int, length: int, places: ArrayLike, extent: int) -> NDArray[np.bool_]:
-    """Along one axis: which kept runs [n] a patch at each place [...] meets, [..., n].
-
-    A run keeps `size` pixels from its start on and wraps around at `length`; a patch covers `extent` pixels from its place
-    on and does not. The patch begins `offset` pixels after the start, going round: it meets the run there, or at its next turn.
-    """
-    offset = (np.asarray(places)[..., None] - np.asarray(starts)) % length
-    return (extent > 0) & ((offset < size) | (offset + extent > length))
-
-
-@dataclass(frozen=True)
-class Regions:
-    """All regions a view may keep: `rows` x `columns` pixels from (top, left) on, wrapping around both ways.
-
-    Tops are the multiples of `row_stride` below `height`, lefts those of `column_stride` below `width`.
-    """
-
-    height: int
-    width: int
-    rows: int
-    columns: int
-    row_stride: int
-    column_stride: int
-
-    @property
-    def tops(self) -> NDArray[np.int64]:
-        return np.arange(0, self.height, self.row_stride)
-
-    @property
-    def lefts(self) -> NDArray[np.int64]:
-        return np.arange(0, self.width, self.column_stride)
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.tops) * len(self.lefts)
-
-    @property
-    def positions(self) -> NDArray[np.int64]:
-        """(top, left) of every region [count, 2], row by row: number i is at (tops[i // len(lefts)], lefts[i % len(lefts)])."""
-        return np.stack(np.meshgrid(self.tops, self.lefts, indexing="ij"), axis=-1).reshape(-1, 2)
-
-    def touched(self, places: ArrayLike, patch: tuple[int, int]) -> NDArray[np.bool_]:
-        """Which regions a patch of `patch` (height, width) at each of `places` [k, 2] (top, left) meets, [k, count]."""
-        where = np.asarray(places)
-        by_row = meets(self.tops, self.rows, self.height, where[:, 0], patch[0])
-        by_column = meets(self.lefts, self.columns, self.width, where[:, 1], patch[1])
-        return (by_row[:, :, None] & by_column[:, None, :]).reshape(len(where), -1)
-
-    def touched_counts(self, patch: tuple[int, int]) -> NDArray[np.int64]:
-        """How many regions a patch of this height and width meets, at every place inside the picture [tops, lefts]."""
-        return np.multiply.outer(*self._counts(patch))
-
-    def most_touched(self, patch: tuple[int, int]) -> int:
-        """The most regions that a patch of this height and width can meet: the two axes are independent.
-
-        >>> [Regions(224, 224, 224, 19, 224, stride).most_touched((32, 32)) for stride in (10, 5)]
-        [6, 11]
-        """
-        by_row, by_column = self._counts(patch)
-        return int(by_row.max()) * int(by_column.max())
-
-    def _counts(self, patch: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        down, right = np.arange(self.height - patch[0] + 1), np.arange(self.width - patch[1] + 1)
-        return (
-            meets(self.tops, self.rows, self.height, down, patch[0]).sum(axis=1),
-            meets(self.lefts, self.columns, self.width, right, patch[1]).sum(axis=1),
-        )
-
-
-@lru_cache(maxsize=64)
-def touched_by_side(regions: Regions) -> NDArray[np.int64]:
-    """The most regions that a change within an m x m square can meet, for m = 0 up to the picture's longer side.
-
-    A square larger than the picture one way is cut off there, and covers it from edge to edge.
-    """
-    longest = max(regions.height, regions.width)
-    squares = [(min(m, regions.height), min(m, regions.width)) for m in range(longest + 1)]
-    return np.array([regions.most_touched(square) for square in squares])
-
-
-@dataclass(frozen=True)
-class KeptRegionLaw(Law):
-    """Keeps one region at a random position: U = min(1, p + Delta(m)), L = max(0, p - Delta(m)). [Levine2023] section 6.2.2
-
-    Delta(m) is the share of positions whose region an m x m patch can meet, counted one by one: the view of any other position
-    is the same before and after the attack. (Equations 6.1 and 6.2 are its values at stride 1, where they are at most 1.)
-    """
+class PatchLaw(AnyLaw):
+    """What laws that keep regions of a picture share; a subclass is a dataclass with these fields."""
 
     size: int
-    sampled: bool = False
-    stride: int = 1
-    height: int | None = None
-    width: int | None = None
-    parameters: ClassVar[dict[str, Parameter]] = {
-        "size": Parameter(whole, required=True, example="4"),
-        "sampled": Parameter(flag, default=False, example="true"),
-        "stride": Parameter(whole, default=1),
-        "height": Parameter(whole),
-        "width": Parameter(whole),
-    }
+    stride: int
+    height: int | None
+    width: int | None
 
     @abstractmethod
     def _regions(self, height: int, width: int) -> Regions:
         """The regions of a picture of this size."""
 
-    def __post_init__(self) -> None:
-        numbers = {"size": self.size, "stride": self.stride, "height": self.height, "width": self.width}
+    def _check(self, **more: int) -> None:
+        """Refuse numbers that are not whole and above zero, and regions that do not fit into the picture."""
+        numbers = {"size": self.size, "stride": self.stride, "height": self.height, "width": self.width, **more}
         for key, value in numbers.items():
             if value is not None and not (isinstance(value, int) and value > 0):
-                raise BadInput(f"{key}={value}: a whole number of pixels above zero is needed")
-        if not self.sampled:
-            raise BadInput(
-                f"{self.name} without sampled=true is the exact form, which is not here yet: "
-                f"write {self.name}:size={self.size},sampled=true"
-            )
+                raise BadInput(f"{key}={value}: a whole number above zero is needed")
         if self.height is not None and self.width is not None:
             kept = self._regions(self.height, self.width)
             if kept.rows > kept.height or kept.columns > kept.width:
@@ -174,7 +76,34 @@ class KeptRegionLaw(Law):
         for key, given, there in (("height", self.height, shape[1]), ("width", self.width, shape[2])):
             if given not in (None, there):
                 raise BadInput(f"{key}={given} for pictures of {shape[1]} x {shape[2]}: leave it out")
-        return replace(self, height=int(shape[1]), width=int(shape[2]))
+        return replace(self, height=int(shape[1]), width=int(shape[2]))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class KeptRegionLaw(PatchLaw, Law):
+    """Keeps one region at a random position: U = min(1, p + Delta(m)), L = max(0, p - Delta(m)). [Levine2023] section 6.2.2
+
+    Delta(m) is the share of positions whose region an m x m patch can meet, counted one by one: the view of any other position
+    is the same before and after the attack. (Equations 6.1 and 6.2 are its values at stride 1, where they are at most 1.)
+    """
+
+    size: int
+    sampled: bool = True
+    stride: int = 1
+    height: int | None = None
+    width: int | None = None
+    parameters: ClassVar[dict[str, Parameter]] = {
+        "size": Parameter(whole, required=True, example="4"),
+        "sampled": Parameter(flag, default=False, example="true"),
+        "stride": Parameter(whole, default=1),
+        "height": Parameter(whole),
+        "width": Parameter(whole),
+    }
+
+    def __post_init__(self) -> None:
+        self._check()
+        if not self.sampled:
+            raise BadInput("this is the sampled form; certificates.exact_patches has the exact one")
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
         return raised(p, self._share(r))
@@ -224,9 +153,7 @@ class BandLaw(KeptRegionLaw):
         super().__post_init__()
 
     def _regions(self, height: int, width: int) -> Regions:
-        if self.axis == "column":
-            return Regions(height, width, height, self.size, height, self.stride)
-        return Regions(height, width, self.size, width, self.stride, width)
+        return bands(height, width, self.size, self.axis, self.stride)
 
 
 @dataclass(frozen=True)
@@ -240,4 +167,4 @@ class BlockLaw(KeptRegionLaw):
     name: ClassVar[str] = "block"
 
     def _regions(self, height: int, width: int) -> Regions:
-        return Regions(height, width, self.size, self.size, self.stride, self.stride)
+        return blocks(height, width, self.size, self.stride)

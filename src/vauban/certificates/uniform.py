@@ -82,7 +82,7 @@ class SplittingLaw(UniformLaw):
     Spec(name='splitting', params={'sigma': '0.5', 'sampled': 'true'})
     """
 
-    sampled: bool = False
+    sampled: bool = True
     name: ClassVar[str] = "splitting"
     parameters: ClassVar[dict[str, Parameter]] = {
         **UniformLaw.parameters,
@@ -92,10 +92,7 @@ class SplittingLaw(UniformLaw):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.sampled:
-            raise BadInput(
-                f"splitting without sampled=true is the exact form, which is not here yet: "
-                f"write splitting:sigma={self.sigma},sampled=true"
-            )
+            raise BadInput("this is the sampled form; certificates.splitting has the exact one")
 
     def period(self, levels: int) -> int:
         """The width in steps of the grid: the least whole number N >= levels * 2 sqrt 3 sigma, in exact arithmetic."""

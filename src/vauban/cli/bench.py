@@ -53,6 +53,42 @@ def certify(
 
 
 @app.command()
+@example("vauban bench exact", "vauban bench exact --smoothing band:size=4 --model resnet18")
+def exact(
+    smoothing: Annotated[
+        list[str] | None, typer.Option("--smoothing", "-s", help="an exact smoothing; repeatable [all]")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="architecture, random weights")] = "cnn",
+    rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
+    seconds: Annotated[float, typer.Option(help="time for each way of each smoothing")] = 10.0,
+    device: common.DeviceOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Votes per second where every view votes: bare forward passes, one position at a time, and Vauban."""
+    from vauban.bench.exact import SMOOTHINGS, measure
+
+    where = common.pick_device(device)
+    results = []
+    for spec in smoothing or SMOOTHINGS:
+        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
+            results.append(measure(model, spec, rows, seconds, where, tick))
+    if json:
+        common.print_json(results)
+        return
+    table = [
+        [
+            f"{r['smoothing']}, {r['views']:,} views",
+            *(f"{r[way]:,.0f}" for way in ("bare", "loop", "vauban")),
+            *(f"{r[ratio]:.3f}" for ratio in ("vauban_to_bare", "vauban_to_loop")),
+        ]
+        for r in results
+    ]
+    headers = ["votes per second", "(a) bare", "(b) one position at a time", "(c) Vauban", "c / a", "c / b"]
+    about = f"{model} at {results[0]['rows']} rows on {results[0]['device']}, {results[0]['threads']} threads"
+    common.print_table(headers, table, title=about)
+
+
+@app.command()
 @example("vauban bench certificates", "vauban bench certificates --smoothing ablation:retained=1000")
 def certificates(
     smoothing: Annotated[list[str] | None, typer.Option("--smoothing", "-s", help="a law; repeatable [all]")] = None,

@@ -16,6 +16,7 @@ from vauban.cli.show import show_run
 if TYPE_CHECKING:
     from vauban.cli.asked import Asked
     from vauban.runs.certify import Settings
+    from vauban.smoothed import SmoothedClassifier
 
 OutOption = Annotated[
     Path, typer.Option("--out", "-o", help="run folder; one that is there is taken up where it ended")
@@ -27,6 +28,7 @@ RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separ
 
 @example(
     "vauban certify --data mnist:split=test --smoothing gaussian:sigma=0.5 -k 1 -n 10000 --every 50 --out runs/mnist",
+    "vauban certify --model band.safetensors --smoothing band:size=4,threshold=0.3 --every 20 --out runs/band",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
 )
 def certify(
@@ -36,11 +38,14 @@ def certify(
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     k: common.KOption = 1,
-    n: Annotated[int, typer.Option("-n", help="votes counted per input")] = 100_000,
-    alpha: common.AlphaOption = 0.001,
+    n: Annotated[
+        int | None, typer.Option("-n", help="votes counted per input; exact: every view votes [100000]")
+    ] = None,
+    alpha: common.AlphaOption = None,
     bounds: common.BoundsOption = None,
     label: Annotated[
-        str | None, typer.Option(help="given: certify the true label; votes: let --n0 votes choose it [given]")
+        str | None,
+        typer.Option(help="given: certify the true label; votes: the one --n0 votes choose, exact: the winner [given]"),
     ] = None,
     n0: Annotated[
         int | None, typer.Option(help="uncounted votes that choose the label (means --label votes) [100]")
@@ -57,11 +62,11 @@ def certify(
 ) -> None:
     """Certify a data set: how far may each input be changed while its label stays in the top k?
 
+    splitting, fractional, sparse, band and block are exact (every view votes) unless they say sampled=true.
     Votes go to a run folder that survives any interruption; the same command takes it up again.
     """
     from vauban.cli.asked import assemble, read_in_flight
     from vauban.report.summary import parse_radii
-    from vauban.runs.certify import Settings
 
     wanted_radii = parse_radii(radii)
     asked = assemble(
@@ -76,16 +81,44 @@ def certify(
         rows=rows,
         arithmetic=arithmetic,
     )
-    label = label or ("given" if n0 is None else "votes")
-    settings = Settings(k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=100 if n0 is None else n0)
+    settings = read_settings(asked.smoothed, k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=n0, seed=seed)
     certify_into(out, asked, settings, seed=seed, quiet=json)
     show_run(out, wanted_radii, json)
 
 
+def read_settings(
+    smoothed: SmoothedClassifier,
+    *,
+    k: int,
+    n: int | None,
+    alpha: float | None,
+    bounds: str | None,
+    label: str | None,
+    n0: int | None,
+    seed: int | None,
+) -> Settings:
+    """Settings with their defaults; what exact smoothings do not have is refused there."""
+    from vauban.claims import refuse_sampled_settings
+    from vauban.runs.certify import Settings
+    from vauban.smoothed import CERTIFY_VOTES, CHOOSING_VOTES, DEFAULT_ALPHA
+
+    if smoothed.exact:
+        spec = str(smoothed.smoothing.spec)
+        refuse_sampled_settings(spec, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed)
+    return Settings(
+        k=k,
+        n=CERTIFY_VOTES if n is None else n,
+        alpha=DEFAULT_ALPHA if alpha is None else alpha,
+        bounds=bounds,
+        label=label or ("given" if n0 is None else "votes"),
+        n0=CHOOSING_VOTES if n0 is None else n0,
+    )
+
+
 def certify_into(out: Path, asked: Asked, settings: Settings, *, seed: int | None, quiet: bool) -> None:
     """Cast the votes that `out` lacks, with a progress bar."""
-    from vauban.runs.certify import Outlook, Source
     from vauban.runs.certify import certify as run
+    from vauban.runs.folder import Outlook, Source
 
     def bar(outlook: Outlook) -> AbstractContextManager[Callable[[int], None]]:
         if outlook.inputs_done and not quiet:

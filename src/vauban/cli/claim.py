@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vauban.claims import Certificates
+
 
 @example(
     "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
     "vauban claim runs/mnist --threat l0",
+    "vauban claim runs/band --patch 2x20 --out standing.csv",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
+    "vauban claim votes.npz --smoothing partition:aggregate=runoff",
 )
 def claim(
     votes: Annotated[
-        Path, typer.Argument(help="a run folder, or a text file: counts per class, label last, a row per input")
+        Path, typer.Argument(help="a run folder, a text file (counts per class, label last, a row per input), or a .npz")
     ],
     smoothing: Annotated[
         str | None, typer.Option("--smoothing", "-s", help="law of the noise; needed for a text file")
@@ -31,6 +39,9 @@ def claim(
         str | None, typer.Option(help="what the claims are worth in another threat: l1, l0, l0-features, patch, …")
     ] = None,
     shape: Annotated[str | None, typer.Option(help="shape of the inputs behind a text file, as 3x32x32")] = None,
+    patch: Annotated[
+        str | None, typer.Option(help="exact band or block runs: yes or no for any HEIGHTxWIDTH, as 5x12")
+    ] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     rho: Annotated[float, typer.Option(help="failure probability of the claim about the whole data set")] = 0.001,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained")] = None,
@@ -38,11 +49,13 @@ def claim(
 ) -> None:
     """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
     from vauban.certificates import law
-    from vauban.claims import derive
+    from vauban.certificates.exact import ExactLaw
+    from vauban.certificates.law import Law
+    from vauban.claims import derive, derive_exact_from_counts, refuse_sampled_settings
     from vauban.cli.asked import check_out
     from vauban.errors import BadInput
     from vauban.files import replace_file
-    from vauban.report.summary import nice_radii, parse_radii, rows
+    from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.runs.counts import claims_csv, radius_text, read_counts
     from vauban.runs.derive import certificates, read_votes
 
@@ -66,10 +79,17 @@ def claim(
         if shape is not None:
             noise = noise.for_shape(read_shape(shape))
         counts, labels = read_counts(votes)
-        certs = derive(
-            counts, labels, noise, k=1 if k is None else k, alpha=0.001 if alpha is None else alpha, bounds=bounds
-        )
+        top = 1 if k is None else k
+        if isinstance(noise, ExactLaw):
+            refuse_sampled_settings(smoothing, alpha=alpha, bounds=bounds)
+            certs = derive_exact_from_counts(counts, labels, noise, k=top)
+        else:
+            assert isinstance(noise, Law)
+            certs = derive(counts, labels, noise, k=top, alpha=0.001 if alpha is None else alpha, bounds=bounds)
         index = None
+    if patch is not None:
+        _claim_patch(certs, index, patch, out, json)
+        return
     if threat is not None:
         certs = certs.in_threat(threat, run.manifest["data"]["shape"] if votes.is_dir() else read_shape(shape))
     if out:
@@ -93,10 +113,40 @@ def claim(
         ]
         common.print_json(summary | {"claims": claims})
         return
-    title = f"{certs.law.spec}, {int(certs.counts[0].sum()):,} votes an input, alpha {certs.alpha:g}, {certs.bounds}"
+    statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
+    title = f"{certs.law.spec}, {certs.votes_per_input:,} votes an input, {statistics}"
     title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
-    headers = [f"top {certs.k} of {len(certs)} inputs", "these", f"proven at {1 - rho:g}"]
-    common.print_table(headers[: len(lines[0])], lines, title=title)
+    columns = headers({"certified": [], "k": certs.k, "exact": certs.exact, "rho": rho} | summary)
+    common.print_table(columns[: len(lines[0])], lines, title=title)
+    if out:
+        typer.echo(f"claims: {out}")
+
+
+def _claim_patch(
+    certs: Certificates, index: NDArray[np.int64] | None, patch: str, out: Path | None, json: bool
+) -> None:
+    """Which labels stand against every patch of this height and width."""
+    from vauban.errors import BadInput
+    from vauban.files import replace_file
+
+    sides = read_shape(patch)
+    if len(sides) != 2:
+        raise BadInput(f"--patch {patch}: a height and a width in pixels are needed, for example --patch 5x5")
+    standing = certs.stands((sides[0], sides[1]))
+    places = range(len(certs)) if index is None else index.tolist()
+    rows = list(zip(places, certs.label.tolist(), standing.tolist(), strict=True))
+    if out:
+        lines = [f"{i},{label},{str(yes).lower()}" for i, label, yes in rows]
+        replace_file(out, "\n".join(["index,label,stands", *lines, ""]).encode())
+    right = standing if certs.truth is None else standing & (certs.label == certs.truth)
+    if json:
+        claims = [{"index": i, "label": label, "stands": yes} for i, label, yes in rows]
+        common.print_json({"patch": [*sides], "k": certs.k, "certified": float(right.mean()), "claims": claims})
+        return
+    typer.echo(
+        f"{int(right.sum())} of {len(certs)} inputs ({100 * right.mean():.2f} %) keep their label in the top {certs.k} whatever "
+        f"happens within any {sides[0]} x {sides[1]} rectangle ({certs.law.spec}, exact)"
+    )
     if out:
         typer.echo(f"claims: {out}")
 

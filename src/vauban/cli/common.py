@@ -26,7 +26,9 @@ WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model:
 DataOption = Annotated[str, typer.Option("--data", "-d", help="data set, name:key=value,… (see: vauban data)")]
 SmoothingOption = Annotated[str, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5")]
 KOption = Annotated[int, typer.Option("-k", help="certify the label among the top k")]
-AlphaOption = Annotated[float, typer.Option(help="failure probability allowed per input")]
+AlphaOption = Annotated[
+    float | None, typer.Option(help="failure probability allowed per input; exact: none is left [0.001]")
+]
 BoundsOption = Annotated[
     str | None, typer.Option(help="binocp, simuem or half [binocp for k = 1, simuem above]", show_default=False)
 ]

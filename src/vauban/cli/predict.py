@@ -18,8 +18,8 @@ def predict(
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     k: Annotated[int, typer.Option("-k", help="how many labels, in order")] = 1,
-    n: Annotated[int, typer.Option("-n", help="votes per input")] = 1_000,
-    alpha: common.AlphaOption = 0.001,
+    n: Annotated[int | None, typer.Option("-n", help="votes per input; exact: every view votes [1000]")] = None,
+    alpha: common.AlphaOption = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
@@ -45,8 +45,8 @@ def predict(
     if out:
         check_out(out)
     inputs = len(asked.index)
-    asked.smoothed.predict_alpha(k=k, n=n, alpha=alpha, inputs=asked.inputs)
-    with common.progress(f"predicting {inputs} inputs", inputs * n, "votes", json) as tick:
+    votes = asked.smoothed.predict_votes(k=k, n=n, alpha=alpha, seed=seed, inputs=asked.inputs)
+    with common.progress(f"predicting {inputs} inputs", inputs * votes, "votes", json) as tick:
         predictions = asked.smoothed.predict(asked.data.images, k=k, n=n, alpha=alpha, seed=seed, tick=tick)
     truth = asked.data.labels
     answers = list(zip(asked.index.tolist(), predictions, strict=True))

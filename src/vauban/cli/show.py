@@ -15,7 +15,7 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
     """Print what a run proves and draw its curve; `other_k` adds top-k claims derived from the same votes."""
     from vauban.errors import MissingExtra
     from vauban.report.curve import draw
-    from vauban.report.summary import nice_radii, rows
+    from vauban.report.summary import headers, nice_radii, rows
     from vauban.runs.derive import certificates, read_votes
 
     votes = read_votes(folder)
@@ -26,6 +26,7 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
         return
     curves = [certs, *(certificates(votes, k=k)[0] for k in other_k)]
     title = f"{manifest['data']['spec']}, {manifest['smoothing']}, {manifest['statistics']['n']:,} votes an input"
+    title += ", exact" if certs.exact else ""
     picture: str | None = str(folder / CURVE)
     try:
         draw(folder / CURVE, curves, title=title)
@@ -38,11 +39,8 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
         common.print_json({"run": str(folder), "curve": picture, **summaries[0], "top_k": summaries[1:]})
         return
     for summary in summaries:
-        common.print_table(
-            [f"top {summary['k']} of {summary['inputs']} inputs", "these", f"proven at {1 - summary['rho']:g}"],
-            rows(summary),
-            title=f"{title}, alpha {summary['alpha']:g}, {summary['bounds']}",
-        )
+        statistics = "" if summary["exact"] else f", alpha {summary['alpha']:g}, {summary['bounds']}"
+        common.print_table(headers(summary), rows(summary), title=title + statistics)
     if picture:
         typer.echo(f"curve: {picture}")
 

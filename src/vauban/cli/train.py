@@ -40,7 +40,7 @@ def train(
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
-    from vauban.models import canonical
+    from vauban.models import canonical, fitting
     from vauban.models import load as load_model
     from vauban.smoothing import build
     from vauban.training import Recipe
@@ -55,8 +55,8 @@ def train(
     selected, _ = load_some(with_split(data, "train"), every, limit)
     grey, size = selected.images.shape[1] == 1, selected.images.shape[-1]
     channels = law.view_shape(torch.Size(selected.images.shape[1:]))[0]
-    fitting = f"classes={selected.num_classes},channels={channels}"
-    spec = canonical(model or (f"cnn-small:{fitting},size={size}" if grey else f"resnet18:{fitting}"))
+    name = model or ("cnn-small" if grey else "resnet18")
+    spec = canonical(fitting(name, channels=channels, classes=selected.num_classes, size=size))
     check_out(out)
     last: list[Progress] = []
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vauban.models.registry import ARCHITECTURES, Architecture, Listing, canonical, describe, packaged
+from vauban.models.registry import ARCHITECTURES, Architecture, Listing, canonical, describe, fitting, packaged
 
 if TYPE_CHECKING:
     from vauban.models.building import build
@@ -16,6 +16,7 @@ __all__ = [
     "build",
     "canonical",
     "describe",
+    "fitting",
     "load",
     "packaged",
     "save",

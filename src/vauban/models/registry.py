@@ -148,6 +148,25 @@ def canonical(spec: str | Spec) -> str:
     return str(foreign or read(spec)[0])
 
 
+def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
+    """`spec` with whatever it leaves open set for views of so many channels and this size; one that cannot take them is refused.
+
+    >>> fitting("cnn-small", channels=2, classes=10, size=28)
+    'cnn-small:channels=2,classes=10,size=28'
+    """
+    if imported(spec):
+        return spec
+    parsed = Spec.parse(spec)
+    known = ARCHITECTURES[choose("model", parsed.name, ARCHITECTURES)].parameters
+    views = {"channels": channels, "classes": classes, "size": size}
+    open_ = {key: str(value) for key, value in views.items() if key in known and value is not None}
+    text, values = read(Spec(parsed.name, {**open_, **parsed.params}))
+    for key in ("channels", "size"):
+        if key in values and values[key] != views[key]:
+            raise BadInput(f"{key}={values[key]} in {spec}, where views have {views[key]}: leave {key} out")
+    return str(text)
+
+
 def packaged(dataset_name: str) -> Path | None:
     """Return the weights shipped for a data set (`mnist`, or its whole spec), or None where there are none."""
     file = _PACKAGED.get(dataset_name.partition(":")[0])

@@ -30,7 +30,8 @@ def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float =
         radii = np.append(corners, [corners[-1], farthest * 1.03])
         accuracy, proven = np.append(accuracy, [0, 0]), np.append(proven, [0, 0])
         (line,) = axes.step(radii, 100 * accuracy, where="pre", lw=1.8, label=f"top {certs.k}")
-        axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
+        if not certs.exact:
+            axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
     threat = curves[0].threat
     axes.set(
         xlabel=f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})",
@@ -40,7 +41,9 @@ def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float =
     )
     axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.25)
-    axes.legend(title=f"band: proven of these {len(curves[0])} inputs\nwith confidence {1 - rho:g}", frameon=False)
+    inputs = f"these {len(curves[0])} inputs"
+    note = f"exact, of {inputs}" if curves[0].exact else f"band: proven of {inputs}\nwith confidence {1 - rho:g}"
+    axes.legend(title=note, frameon=False)
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)

@@ -27,11 +27,24 @@ def parse_radii(text: str | None) -> list[float] | None:
 def nice_radii(certs: Certificates, most: int = 8) -> list[float]:
     """Round radii from 0 to the largest certified one."""
     farthest = float(np.nanmax(certs.radius, initial=0.0))
-    steps = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2.5, 5)]
-    if certs.threat.integer:
-        steps = [step for step in steps if step.is_integer()]
+    whole = certs.threat.integer
+    steps = [
+        digit * 10.0**power for power in range(0 if whole else -6, 7) for digit in ((1, 2, 5) if whole else (1, 2.5, 5))
+    ]
     step = next((s for s in steps if farthest / s <= most), steps[-1])
     return [round(i * step, 10) for i in range(int(farthest / step) + 1)]
+
+
+def headers(summary: dict[str, Any]) -> list[str]:
+    """The columns of `rows`; exact claims have nothing to be confident about."""
+    columns = [f"top {summary['k']} of {summary['inputs']} inputs"]
+    if not summary["exact"]:
+        return [*columns, "these", f"proven at {1 - summary['rho']:g}"]
+    return [*columns, "exact", "by the papers' margin"] if _two_bounds(summary) else [*columns, "exact"]
+
+
+def _two_bounds(summary: dict[str, Any]) -> bool:
+    return any("by_margin" in line for line in summary["certified"])
 
 
 def rows(summary: dict[str, Any]) -> list[list[str]]:
@@ -40,13 +53,15 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
     lines = [
         ["base classifier on views", percent(summary["base_accuracy"]), ""],
         ["clean accuracy (most voted)", percent(summary["clean_accuracy"]), ""],
-        ["undecided", percent(summary["undecided"]), ""],
+        ["not in the top k" if summary["exact"] else "undecided", percent(summary["undecided"]), ""],
     ]
     if summary["certified_elsewhere"]:
         lines.append(["certified for another label", percent(summary["certified_elsewhere"]), ""])
     for line in summary["certified"]:
-        lines.append([f"certified at radius {line['radius']:g}", percent(line["accuracy"]), percent(line["at_least"])])
-    return [*lines, ["median radius", "none" if median is None else f"{float(floor_text(median)[:-5]):g}", ""]]
+        beside = line.get("by_margin", line["at_least"])
+        lines.append([f"certified at radius {line['radius']:g}", percent(line["accuracy"]), percent(beside)])
+    lines.append(["median radius", "none" if median is None else f"{float(floor_text(median)[:-5]):g}", ""])
+    return lines if not summary["exact"] or _two_bounds(summary) else [line[:2] for line in lines]
 
 
 def percent(fraction: float) -> str:

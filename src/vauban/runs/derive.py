@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.certificates import law
-from vauban.claims import Certificates, derive
+from vauban.certificates.law import Law
+from vauban.claims import Certificates, derive, refuse_sampled_settings
 from vauban.errors import BadInput, Incomplete, Lie
 from vauban.runs import manifest as manifests
 from vauban.runs import tallies as tally_files
+from vauban.runs.ballots import KeptBallots, ballot_certificates, read_ballots
 from vauban.runs.counts import claims_csv
 from vauban.runs.manifest import Manifest
 from vauban.runs.tallies import Tally
@@ -41,13 +42,22 @@ class Votes:
         n = self.manifest["statistics"]["n"]
         return sorted(self.at.get(n, {}))
 
+    def digests(self, run: str) -> dict[str, str]:
+        """What a seal says of the votes."""
+        return {"tallies": tally_files.digest(self.tallies, run)}
+
     def last(self, position: int) -> Tally | None:
         """The furthest tally of an input."""
         looks = [look for look, there in self.at.items() if position in there]
         return self.at[max(looks)][position] if looks else None
 
 
-def read_votes(folder: Path) -> Votes:
+def read_votes(folder: Path) -> Votes | KeptBallots:
+    """Read the votes of a run: tallies where they were sampled, ballots where every view voted."""
+    return read_ballots(folder) if manifests.exact(manifests.read(folder)) else read_tallies(folder)
+
+
+def read_tallies(folder: Path) -> Votes:
     """Read a run and check that its tallies are ones this manifest could have: known inputs, looks in order, once each."""
     manifest = manifests.read(folder)
     try:
@@ -83,7 +93,7 @@ def _sorted_votes(folder: Path, manifest: Manifest) -> Votes:
 
 
 def certificates(
-    votes: Votes,
+    votes: Votes | KeptBallots,
     *,
     k: int | None = None,
     alpha: float | None = None,
@@ -93,14 +103,16 @@ def certificates(
 ) -> tuple[Certificates, NDArray[np.int64]]:
     """Claims for every complete input, and their indices; other k, alpha, bounds or a smaller look n cost no votes.
 
-    `smoothing` may ask for another proof about the same views, such as laplace:sigma=0.5,bound=lecuyer.
+    `smoothing` may ask for another proof about the same views, such as laplace:sigma=0.5,bound=lecuyer. Exact runs have
+    neither alpha nor bounds nor looks.
     """
     manifest = votes.manifest
     statistics, data = manifest["statistics"], manifest["data"]
-    cast_under = law(manifest["smoothing"])
-    claimed = cast_under if smoothing is None else law(smoothing)
-    if not claimed.same_views(cast_under):
-        raise BadInput(f"the run was voted on under {manifest['smoothing']}, not {smoothing}: leave --smoothing out")
+    claimed = manifests.claimed_law(manifest, smoothing)
+    if isinstance(votes, KeptBallots):
+        refuse_sampled_settings(str(claimed.spec), n=n, alpha=alpha, bounds=bounds)
+        return ballot_certificates(votes, claimed, statistics["k"] if k is None else k)
+    assert isinstance(claimed, Law)
     n = statistics["n"] if n is None else n
     if n not in votes.at:
         raise BadInput(f"n={n} is no look of this run; it kept counts at {', '.join(map(str, statistics['looks']))}")
@@ -132,14 +144,14 @@ def certificates(
     return replace(certs, truth=truth), np.array([data["index"][p] for p in positions], dtype=np.int64)
 
 
-def seal(votes: Votes) -> tuple[str, dict[str, str]]:
+def seal(votes: Votes | KeptBallots) -> tuple[str, dict[str, str]]:
     """The claims file of a complete run, and the hashes that close it."""
     certs, index = certificates(votes)
     run = manifests.identity(votes.manifest)
     claims = claims_csv(certs, index)
     hashes = {
         "manifest": run,
-        "tallies": tally_files.digest(votes.tallies, run),
+        **votes.digests(run),
         "claims": hashlib.sha256(claims.encode()).hexdigest(),
     }
     return claims, hashes

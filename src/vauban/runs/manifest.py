@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vauban.certificates import law
-from vauban.certificates.law import Law
-from vauban.errors import Lie, RunRefused
+from vauban.certificates.law import AnyLaw
+from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import replace_file
 
 SCHEMA = 1
 FILE = "manifest.json"
+EXACT = "exact"
 ALPHA_SPLIT = {
     "binocp": "alpha on the label's lower bound; a rival has at most what the label leaves",
     "simuem": "alpha / classes on the label's lower bound and on each rival's upper bound",
@@ -27,8 +28,24 @@ Manifest = dict[str, Any]
 _SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 
 
+def exact(manifest: Manifest) -> bool:
+    """Whether every view voted, so that claims hold without probability."""
+    return manifest["statistics"].get("method") == EXACT
+
+
+def claimed_law(manifest: Manifest, smoothing: str | None = None) -> AnyLaw:
+    """The law of a run, or `smoothing`, if it asks for another proof about the same views."""
+    cast_under = law(manifest["smoothing"])
+    claimed = cast_under if smoothing is None else law(smoothing)
+    if not claimed.same_views(cast_under):
+        raise BadInput(f"the run was voted on under {manifest['smoothing']}, not {smoothing}: leave --smoothing out")
+    return claimed
+
+
 def wording(manifest: Manifest) -> str:
     """The claim in words: what a radius in this run says, and of what."""
+    if exact(manifest):
+        return _exact_wording(manifest)
     statistics, arithmetic = manifest["statistics"], manifest["arithmetic"]
     threat = law(manifest["smoothing"]).threat
     attacks = (
@@ -49,7 +66,20 @@ def wording(manifest: Manifest) -> str:
     )
 
 
-def arithmetic(noise: Law, levels: int | None) -> str:
+def _exact_wording(manifest: Manifest) -> str:
+    statistics = manifest["statistics"]
+    threat = law(manifest["smoothing"]).threat
+    label = "the given label" if statistics["label"] == "given" else "the label with the most votes"
+    return (
+        f"For each input that is not abstained, {label} is among the top {statistics['k']} of the smoothed classifier "
+        f"({manifest['smoothing']}: {statistics['n']} views, each with its vote, over the base classifier "
+        f"{manifest['model']['sha256'][:12]} in the arithmetic recorded here) for {threat.sentence('its radius')}. "
+        "This is exact: no probability is left. Inputs are 8-bit pictures; the claim covers attacks that are pictures on that "
+        "grid."
+    )
+
+
+def arithmetic(noise: AnyLaw, levels: int | None) -> str:
     """In which arithmetic views are made: "grid", exact integers divided once, or "float"."""
     return "grid" if levels is not None and noise.on_grid else "float"
 

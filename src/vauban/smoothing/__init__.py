@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from vauban.smoothing.ablation import Ablation
 from vauban.smoothing.base import Smoothing
+from vauban.smoothing.concave import Concave
 from vauban.smoothing.discrete import Discrete
 from vauban.smoothing.flow import Flow
 from vauban.smoothing.fractional import Fractional
 from vauban.smoothing.gaussian import Gaussian
 from vauban.smoothing.laplace import Laplace
 from vauban.smoothing.patches import Band, Block
+from vauban.smoothing.sparse import Sparse
 from vauban.smoothing.splitting import Splitting
 from vauban.smoothing.uniform import Uniform
 from vauban.specs import Spec, choose
@@ -23,6 +25,7 @@ SMOOTHINGS: dict[str, type[Smoothing]] = {
     "fractional": Fractional,
     "gaussian": Gaussian,
     "laplace": Laplace,
+    "sparse": Sparse,
     "splitting": Splitting,
     "uniform": Uniform,
 }
@@ -32,12 +35,14 @@ __all__ = [
     "Ablation",
     "Band",
     "Block",
+    "Concave",
     "Discrete",
     "Flow",
     "Fractional",
     "Gaussian",
     "Laplace",
     "Smoothing",
+    "Sparse",
     "Splitting",
     "Uniform",
     "build",

@@ -24,7 +24,6 @@ class Ablation(Smoothing):
     torch.Size([2, 28, 28])
     """
 
-    law_type = AblationLaw
     law: AblationLaw
 
     def __init__(

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 
-from vauban.certificates.law import Law
+from vauban.certificates import law as law_of
+from vauban.certificates.law import AnyLaw
 from vauban.specs import Spec
 from vauban.threats import Threat
 
 
 class Smoothing(ABC):
-    """Makes views of an input from random words; its law says what votes on them prove.
+    """Makes views of an input from words; its law says what votes on them prove.
+
+    Random words make random views. Where the law is exact there is a list of views, one word makes one, and words that leave
+    the same rest when divided by the number of views make the same: the words 0, 1, … are the list, random ones a sample.
 
     Inputs come in one of two arithmetics. "grid": integers 0..levels that stand for [0, 1] (8-bit pictures: 255 levels);
     noise is drawn and added in integers and the sum divided once. "float" (levels None): numbers that have no grid.
     """
 
-    law_type: ClassVar[type[Law]]
-    law: Law
+    law: AnyLaw
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
         """Build the smoothing from its text form."""
         self = cls.__new__(cls)
-        self.law = cls.law_type.from_spec(spec)
+        self.law = law_of(spec)
         return self
 
     @property

@@ -19,7 +19,6 @@ class Discrete(Smoothing):
     Discrete(keep=0.8)
     """
 
-    law_type = DiscreteLaw
     law: DiscreteLaw
 
     def __init__(self, keep: float, *, values: int = 256, features: int | None = None):

@@ -24,7 +24,6 @@ class Flow(Smoothing):
     Flow(sigma=0.01, ground=l2)
     """
 
-    law_type = FlowLaw
     law: FlowLaw
 
     def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact"):

@@ -8,37 +8,59 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from vauban.certificates.designed import fraction
+from vauban.certificates.exact_fractional import ExactFractionalLaw
 from vauban.certificates.fractional import DIVIDER_BITS, FractionalLaw
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.grid import GridNoise, to_unit
+from vauban.smoothing.designed import designed_views, represented, shown_shape
+from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.splitting import float_bins, grid_bins
 
 
 class Fractional(Smoothing):
-    """Each number's bin, its width drawn per coordinate; infinite widths ablate it. [Levine2023] Definition 4.2
+    """Each number's bin, its width varying from coordinate to coordinate; infinite widths ablate it. [Levine2023] Definition 4.2
+
+    Exact: a list of `budget` * scale views, through which `coupling` leads the coordinates by the seed `offsets` (see
+    `DesignedLaw`). `sampled`: widths and dividers independent per coordinate.
 
     `representation` ([Levine2023] C.5): "upper_lower" shows both ends of the bin, the upper ones before the lower ones
-    along the first axis (so pictures have twice the channels); "center" shows its middle only.
+    along the first axis (so pictures have twice the channels); "center" its middle only; "center_center" that twice;
+    "center_error" its middle and half its width.
 
-    >>> Fractional(p="1/2", scale=9, sampled=True)
-    Fractional(p=1/2, scale=9.0, sampled=true)
+    >>> Fractional(p="1/2", scale=18), Fractional(p="1/2", scale=9, sampled=True)
+    (Fractional(p=1/2, scale=18), Fractional(p=1/2, scale=9.0, sampled=true))
     """
 
-    law_type = FractionalLaw
-    law: FractionalLaw
+    law: ExactFractionalLaw | FractionalLaw
 
     def __init__(
-        self, p: Fraction | str | float, scale: float, *, sampled: bool = False, representation: str = "upper_lower"
+        self,
+        p: Fraction | str | float,
+        scale: Fraction | str | float,
+        *,
+        offsets: int = 0,
+        coupling: str = "cyclic",
+        sampled: bool = False,
+        representation: str = "upper_lower",
+        budget: int = 1000,
+        levels: int = 255,
     ):
-        self.law = FractionalLaw(Fraction(str(p)), float(scale), sampled, representation)
+        if sampled:
+            self.law = FractionalLaw(fraction(p), float(scale), sampled, representation)
+        else:
+            self.law = ExactFractionalLaw(
+                fraction(p), fraction(scale), offsets, representation, coupling, budget, levels
+            )
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
-        return shape.numel()
+        return 1 if isinstance(self.law, ExactFractionalLaw) else shape.numel()
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
-        return shape if self.law.representation == "center" else torch.Size((2 * shape[0], *shape[1:]))
+        return shown_shape(shape, self.law.representation)
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        if isinstance(self.law, ExactFractionalLaw):
+            return designed_views(self.law, x, words)
         shape = (len(words), *x.shape[1:])
         if levels is None:
             width, u = _float_splits(self.law).draw(words)
@@ -48,9 +70,7 @@ class Fractional(Smoothing):
             place, period = _grid_splits(self.law, levels).draw(words)
             lower, upper = grid_bins(x, place.view(shape), period.view(shape), levels)
             unit = 2 * levels
-        if self.law.representation == "center":
-            return to_unit(lower.add_(upper), 2 * unit)
-        return to_unit(torch.cat([upper, lower], dim=1), unit)
+        return torch.cat(represented(lower, upper, unit, self.law.representation), dim=1)
 
 
 class _OnDevice:

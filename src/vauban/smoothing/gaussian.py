@@ -17,7 +17,6 @@ class Gaussian(Smoothing):
     Gaussian(sigma=0.5)
     """
 
-    law_type = GaussianLaw
     law: GaussianLaw
 
     def __init__(self, sigma: float):

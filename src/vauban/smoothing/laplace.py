@@ -17,7 +17,6 @@ class Laplace(Smoothing):
     Laplace(sigma=0.5)
     """
 
-    law_type = LaplaceLaw
     law: LaplaceLaw
 
     def __init__(self, sigma: float, bound: str = "exact"):

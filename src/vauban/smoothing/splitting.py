@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
+from vauban.certificates.splitting import ExactSplittingLaw
 from vauban.certificates.uniform import SplittingLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
@@ -13,31 +16,43 @@ _PAD = 1 + 2.0**-26
 
 
 class Splitting(Smoothing):
-    """The middle of each number's bin; bins span 2 sqrt 3 sigma, with dividers independent per coordinate.
+    """The middle of each number's bin; bins span 2 sqrt 3 sigma. Exact: one divider place per view, offset per coordinate by
+    the seed `offsets`; `sampled`: places independent per coordinate.
 
     [Levine2023] Theorem 3.2 and Corollary 3.1 (general case)
 
-    >>> Splitting(sigma=0.5, sampled=True)
-    Splitting(sigma=0.5, sampled=true)
+    >>> Splitting(sigma=0.5), Splitting(sigma=0.5, sampled=True)
+    (Splitting(sigma=0.5), Splitting(sigma=0.5, sampled=true))
     """
 
-    law_type = SplittingLaw
-    law: SplittingLaw
+    law: ExactSplittingLaw | SplittingLaw
 
-    def __init__(self, sigma: float, *, sampled: bool = False):
-        self.law = SplittingLaw(one_sigma(sigma), sampled)
+    def __init__(self, sigma: float, *, offsets: int = 0, sampled: bool = False):
+        self.law = SplittingLaw(one_sigma(sigma)) if sampled else ExactSplittingLaw(one_sigma(sigma), offsets)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
-        return shape.numel()
+        return 1 if isinstance(self.law, ExactSplittingLaw) else shape.numel()
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         shape = (len(words), *x.shape[1:])
+        if isinstance(self.law, ExactSplittingLaw):
+            period = self.law.views
+            places = _places(self.law, x.shape[1:], x.device)
+            place = (places + (words % period).int().view(-1, *[1] * (x.dim() - 1))) % period
+            lower, upper = grid_bins(x, place, period, self.law.levels)
+            return to_unit(lower.add_(upper), 4 * self.law.levels)
         if levels is None:
             lower, upper = float_bins(x, uniforms(words).view(shape), self.law.width * _PAD)
             return lower.add_(upper).div_(2).float()
         place = grid_noise(self.law, levels).draw(words).view(shape)
         lower, upper = grid_bins(x, place, min(self.law.period(levels), levels + 1), levels)
         return to_unit(lower.add_(upper), 4 * levels)
+
+
+@lru_cache(maxsize=16)
+def _places(law: ExactSplittingLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """Where the first divider of each coordinate is in view 0: int32 [...shape]."""
+    return torch.from_numpy(law.places(shape)).int().to(device)
 
 
 def grid_bins(

@@ -17,7 +17,6 @@ class Uniform(Smoothing):
     Uniform(sigma=0.5)
     """
 
-    law_type = UniformLaw
     law: UniformLaw
 
     def __init__(self, sigma: float):

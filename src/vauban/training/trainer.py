@@ -100,7 +100,7 @@ def train(
                 _checkpoint(checkpoint, network, optimizer, made_by, step)
                 saved = time.monotonic()
     finally:
-        if step < steps:
+        if first < step < steps:
             _checkpoint(checkpoint, network, optimizer, made_by, step)
     network.eval()
     if step == steps:

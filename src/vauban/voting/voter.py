@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.random import Stream
-
-Model = Callable[[torch.Tensor], Any]
+from vauban.voting.scores import Model, not_comparable, scores_of, votes_of
 
 
 @dataclass(frozen=True)
@@ -70,31 +67,13 @@ class Voter:
             pass
 
     def _votes(self, views: torch.Tensor) -> torch.Tensor:
-        """One vote per view [rows]: the class of the highest score (the first of equals), num_classes where NaN."""
         with torch.inference_mode():
-            scores = self.model(views)
-            if not isinstance(scores, torch.Tensor):
-                try:
-                    scores = torch.as_tensor(np.asarray(scores), device=self.device)
-                except (TypeError, ValueError, RuntimeError):
-                    raise BadInput(
-                        f"the model answered {type(scores).__name__}: a tensor of scores is needed"
-                    ) from None
-            if scores.shape != (self.rows, self.num_classes):
-                raise BadInput(
-                    f"the model answered {tuple(scores.shape)} to {self.rows} views: scores of shape "
-                    f"({self.rows}, {self.num_classes}) are needed, one column per class"
-                )
-            best, votes = scores.max(dim=1)
-            return votes.masked_fill_(best.isnan(), self.num_classes)
+            return votes_of(scores_of(self.model, views, self.num_classes))
 
     def _read(self, tally: torch.Tensor) -> NDArray[np.int64]:
         counts = tally.cpu().numpy().copy()
         if counts[-1]:
-            raise BadInput(
-                f"the model answered NaN on {counts[-1]} views: a vote needs scores that can be compared; "
-                "check its weights and its normalisation"
-            )
+            raise not_comparable(counts[-1])
         return counts[:-1]
 
     def _shapes(

@@ -1,0 +1,74 @@
+"""Votes per second where every view votes: bare forward passes, one position at a time as published, and Vauban, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vauban.bench.turns import in_turns
+from vauban.errors import BadInput
+from vauban.layout import to_fast_layout
+from vauban.models import fitting, load
+from vauban.runs.folder import device_name
+from vauban.smoothed import SmoothedClassifier
+from vauban.smoothing import build
+
+SMOOTHINGS = ("band:size=4", "block:size=10", "splitting:sigma=1", "fractional:p=1/2,scale=6", "sparse:scale=20")
+_INPUTS = 200
+
+
+def measure(
+    spec: str, smoothing: str, rows: int | None, seconds: float, device: str, tick: Callable[[int], None]
+) -> dict[str, Any]:
+    """Rates of the three ways for a network with random weights on small pictures, and the medians of their ratios.
+
+    The loop takes one position (one view number) at a time for a batch of pictures, in the plain layout, and brings its
+    votes to the host, as published scripts do.
+    """
+    made = build(smoothing)
+    if not made.law.exact:
+        raise BadInput(f"{smoothing} is sampled: vauban bench certify measures that")
+    grey = spec.startswith("cnn")
+    shape = torch.Size((1, 28, 28) if grey else (3, 32, 32))
+    channels = made.view_shape(shape)[0]
+    fitted = fitting(spec, channels=channels, classes=10, size=shape[-1])
+    loaded, plain = (load(fitted, device=device, allow_random=True) for _ in range(2))
+    channels_last = to_fast_layout(loaded.module, 3, device)
+    smoothed = SmoothedClassifier(
+        loaded.module, made, num_classes=10, device=device, rows=rows, channels_last=channels_last
+    )
+    inputs = smoothed.prepare(torch.randint(0, 256, (_INPUTS, *shape), dtype=torch.uint8))
+    enumerator, views = smoothed.enumerator(shape), smoothed.exact_law(inputs).views
+    enumerator.probe(inputs.values, views)
+    some = enumerator.rows
+    batch = torch.rand(some, *made.view_shape(shape), device=device)
+    if channels_last:
+        batch = batch.contiguous(memory_format=torch.channels_last)
+    pictures = inputs.values[torch.arange(some) % _INPUTS].to(device)
+
+    def bare(shapes: int) -> None:
+        with torch.inference_mode():
+            for _ in range(shapes):
+                loaded.module(batch)
+
+    def loop(shapes: int) -> None:
+        counts = torch.zeros(some, 10, dtype=torch.int64)
+        with torch.inference_mode():
+            for j in range(shapes):
+                words = torch.full((some, 1), j % views, device=device)
+                votes = plain.module(made.views(pictures, words, 255)).argmax(1).cpu()
+                counts[torch.arange(some), votes] += 1
+
+    def vauban(shapes: int) -> None:
+        while shapes > 0:
+            now = min(shapes, _INPUTS * views // some)
+            for _ in enumerator.cast(inputs.values, views, 0, now * some):
+                pass
+            shapes -= now
+
+    ways = {"bare": bare, "loop": loop, "vauban": vauban}
+    about = {"model": fitted, "smoothing": str(made.spec), "views": views, "rows": some}
+    about |= {"device": device_name(enumerator.device), "threads": torch.get_num_threads()}
+    return {**about, **in_turns(ways, some, seconds, enumerator.device, tick)}

@@ -1,0 +1,119 @@
+"""Regions of a picture that views keep, and which of them a patch meets, counted one by one. [Levine2023] chapter 6"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def meets(
+    starts: ArrayLike, size: int, length: int, places: ArrayLike, extent: int, wraps: bool = True
+) -> NDArray[np.bool_]:
+    """Along one axis: which kept runs [n] a patch at each place [...] meets, [..., n].
+
+    A run keeps `size` pixels from its start on and wraps around at `length`, or ends there; a patch covers `extent` pixels
+    from its place on and lies inside. The patch begins `offset` pixels after the start, going round: it meets a run that
+    wraps there, or at its next turn.
+    """
+    where, run = np.asarray(places)[..., None], np.asarray(starts)
+    if not wraps:
+        return (extent > 0) & (where < run + size) & (run < where + extent)
+    offset = (where - run) % length
+    return (extent > 0) & ((offset < size) | (offset + extent > length))
+
+
+@dataclass(frozen=True)
+class Regions:
+    """All regions a view may keep: `rows` x `columns` pixels from (top, left) on, wrapping around both ways, or cut off.
+
+    Tops are the multiples of `row_stride` below `height`, lefts those of `column_stride` below `width`.
+    """
+
+    height: int
+    width: int
+    rows: int
+    columns: int
+    row_stride: int
+    column_stride: int
+    wraps: bool = True
+
+    @property
+    def tops(self) -> NDArray[np.int64]:
+        return np.arange(0, self.height, self.row_stride)
+
+    @property
+    def lefts(self) -> NDArray[np.int64]:
+        return np.arange(0, self.width, self.column_stride)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.tops) * len(self.lefts)
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """(top, left) of every region [count, 2], row by row: number i is at (tops[i // len(lefts)], lefts[i % len(lefts)])."""
+        return np.stack(np.meshgrid(self.tops, self.lefts, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def touched(self, places: ArrayLike, patch: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which regions a patch of `patch` (height, width) at each of `places` [k, 2] (top, left) meets, [k, count]."""
+        where = np.asarray(places)
+        by_row, by_column = self._met(where[:, 0], where[:, 1], patch)
+        return (by_row[:, :, None] & by_column[:, None, :]).reshape(len(where), -1)
+
+    def touched_by_axis(self, patch: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which tops and which lefts a patch meets at every place inside the picture, [downs, tops] and [rights, lefts].
+
+        The region at (top, left) is touched where both are.
+        """
+        return self._met(np.arange(self.height - patch[0] + 1), np.arange(self.width - patch[1] + 1), patch)
+
+    def touched_counts(self, patch: tuple[int, int]) -> NDArray[np.int64]:
+        """How many regions a patch of this height and width meets, at every place inside the picture [downs, rights]."""
+        return np.multiply.outer(*(met.sum(axis=1) for met in self.touched_by_axis(patch)))
+
+    def most_touched(self, patch: tuple[int, int]) -> int:
+        """The most regions that a patch of this height and width can meet: the two axes are independent.
+
+        >>> [Regions(224, 224, 224, 19, 224, stride).most_touched((32, 32)) for stride in (10, 5)]
+        [6, 11]
+        """
+        return math.prod(int(met.sum(axis=1).max()) for met in self.touched_by_axis(patch))
+
+    def square(self, side: int) -> tuple[int, int]:
+        """A square as the patch it is inside the picture: larger than it one way, it is cut off there."""
+        return min(side, self.height), min(side, self.width)
+
+    def _met(
+        self, downs: NDArray[np.int64], rights: NDArray[np.int64], patch: tuple[int, int]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        return (
+            meets(self.tops, self.rows, self.height, downs, patch[0], self.wraps),
+            meets(self.lefts, self.columns, self.width, rights, patch[1], self.wraps),
+        )
+
+
+def bands(height: int, width: int, size: int, axis: str, stride: int, wraps: bool = True) -> Regions:
+    """Bands of `size` columns (or rows: `axis`), at every multiple of the stride."""
+    if axis == "column":
+        return Regions(height, width, height, size, height, stride, wraps)
+    return Regions(height, width, size, width, stride, width, wraps)
+
+
+def blocks(height: int, width: int, size: int, stride: int, wraps: bool = True) -> Regions:
+    """Squares of `size` x `size` pixels, at every multiple of the stride both ways."""
+    return Regions(height, width, size, size, stride, stride, wraps)
+
+
+@lru_cache(maxsize=64)
+def touched_by_side(regions: Regions) -> NDArray[np.int64]:
+    """The most regions that a change within an m x m square can meet, for m = 0 up to the picture's longer side.
+
+    A square larger than the picture one way is cut off there, and covers it from edge to edge.
+    """
+    longest = max(regions.height, regions.width)
+    return np.array([regions.most_touched(regions.square(m)) for m in range(longest + 1)])

@@ -1,0 +1,58 @@
+"""Views for any attack that is measured by a sum of concave functions of what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Self
+
+import torch
+
+from vauban.certificates.concave import ConcaveLaw
+from vauban.certificates.designed import fraction
+from vauban.certificates.metrics import Tabled
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.designed import designed_views, shown_shape
+from vauban.specs import Spec
+
+
+class Concave(Smoothing):
+    """A list of views of which an attack changes at most budget * (sum of g(|change|)), for any g on [0, 1] that is
+    increasing, concave, zero at zero and at most 1. [Levine2023] Definition 4.1
+
+    `g`: a function, or its values [levels + 1] at 0, 1 / levels, … 1; see `Tabled.of`. Larger `scale`s certify more and show
+    less; it may be below 1. Python only: it has no text form. The other parameters are those of `Fractional`.
+
+    >>> Concave(lambda z: min(8 * z, 1), scale=4).law.views
+    4000
+    """
+
+    law: ConcaveLaw
+
+    def __init__(
+        self,
+        g: Callable[[float], float | Fraction] | Sequence[float | Fraction],
+        *,
+        scale: Fraction | str | float = 1,
+        budget: int = 1000,
+        offsets: int = 0,
+        levels: int = 255,
+        representation: str = "upper_lower",
+        coupling: str = "cyclic",
+    ):
+        self.law = ConcaveLaw(Tabled.of(g, levels), fraction(scale), offsets, representation, coupling, budget, levels)
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Self:
+        self = cls.__new__(cls)
+        self.law = ConcaveLaw.from_spec(spec)
+        return self
+
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
+        return 1
+
+    def view_shape(self, shape: torch.Size) -> torch.Size:
+        return shown_shape(shape, self.law.representation)
+
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        return designed_views(self.law, x, words)

@@ -1,0 +1,45 @@
+"""Views that share out the pixels of an input: each is shown in exactly one of them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from vauban.certificates.sparse import SparseLaw
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.grid import to_unit
+
+
+class Sparse(Smoothing):
+    """View j keeps the pixels (or features) whose home is j, as (v, 1 - v); all others are (0, 0), which no value looks like.
+
+    [Levine2023] section 4.5
+
+    >>> Sparse(scale=25), Sparse(scale=25).view_shape(torch.Size([1, 28, 28]))
+    (Sparse(scale=25), torch.Size([2, 28, 28]))
+    """
+
+    law: SparseLaw
+
+    def __init__(self, scale: int, *, unit: str = "pixel", offsets: int = 0):
+        self.law = SparseLaw(scale, unit, offsets)
+
+    def words(self, shape: torch.Size, levels: int | None = None) -> int:
+        return 1
+
+    def view_shape(self, shape: torch.Size) -> torch.Size:
+        return torch.Size([2 * shape[0], *shape[1:]])
+
+    def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
+        number = (words % self.law.views).view(-1, *[1] * (x.dim() - 1))
+        kept = _homes(self.law, x.shape[1:], x.device) == number
+        shown = x.float()
+        both = torch.cat([shown, self.law.levels - shown], dim=1) * torch.cat([kept, kept], dim=1)
+        return to_unit(both, self.law.levels)
+
+
+@lru_cache(maxsize=16)
+def _homes(law: SparseLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """The view that keeps each feature: int64 [...shape]."""
+    return torch.from_numpy(law.homes(shape).copy()).to(device)

@@ -1,0 +1,124 @@
+"""Every view votes once, in order, whatever the shape, the packing and the place where one begins."""
+
+import numpy as np
+import pytest
+import torch
+
+from vauban.errors import BadInput
+from vauban.models import build as network
+from vauban.smoothing import build
+from vauban.voting.enumerator import Enumerator, as_ballots
+
+X = torch.randint(0, 256, (7, 1, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+SPLITTING = "splitting:sigma=0.05"  # 44 views
+
+
+def sums(views: torch.Tensor) -> torch.Tensor:
+    """Five classes by the size of a view, which differ from view to view."""
+    size = (views.flatten(1).double() * torch.arange(1, views[0].numel() + 1)).sum(dim=1)
+    return torch.nn.functional.one_hot((size * 1000).long() % 5, 5).float()
+
+
+def enumerator(model=sums, rows: int = 10, in_flight: int = 1, spec: str = SPLITTING, **more: object) -> Enumerator:
+    return Enumerator(model, build(spec), 5, rows, torch.device("cpu"), in_flight, **more)
+
+
+def all_votes(one: Enumerator, begin: int = 0, end: int | None = None) -> np.ndarray:
+    firsts, votes = zip(*one.cast(X, 44, begin, end), strict=True)
+    ends = [first + len(v) for first, v in zip(firsts, votes, strict=True)]
+    assert [begin, *ends[:-1]] == list(firsts)
+    return np.concatenate(votes)
+
+
+def one_by_one() -> np.ndarray:
+    smoothing = build(SPLITTING)
+    return np.array(
+        [int(sums(smoothing.views(x[None], torch.tensor([[j]]), 255)).argmax()) for x in X for j in range(44)]
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 7, 10, 44, 100, 1000])
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_every_view_votes_once_and_in_order(rows: int, in_flight: int) -> None:
+    assert (all_votes(enumerator(rows=rows, in_flight=in_flight)) == one_by_one()).all()
+
+
+def test_any_part_of_it() -> None:
+    whole = one_by_one()
+    for begin, end in ((0, 1), (3, 50), (43, 45), (100, 308), (307, 308)):
+        assert (all_votes(enumerator(rows=20, in_flight=2), begin, end) == whole[begin:end]).all()
+
+
+def test_views_sit_in_the_same_row_wherever_one_begins() -> None:
+    """A model that answers by row shows that the row is a function of the number alone."""
+
+    def row_number(views: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.arange(len(views)) % 5, 5).float()
+
+    whole = all_votes(enumerator(row_number, rows=8))
+    assert (all_votes(enumerator(row_number, rows=8, in_flight=3), 77) == whole[77:]).all()
+
+
+def test_tick_counts_every_vote() -> None:
+    told: list[int] = []
+    for _ in enumerator(in_flight=4).cast(X, 44, 5, 200, told.append):
+        pass
+    assert sum(told) == 195
+
+
+def test_sets_of_classes() -> None:
+    def chances(views: torch.Tensor) -> torch.Tensor:
+        return torch.log(torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])).repeat(len(views), 1)
+
+    votes = all_votes(enumerator(chances, threshold=0.3 - 1e-4))
+    assert votes.tolist() == [[1, 1, 0, 0, 0]] * 308
+    assert as_ballots(votes, 7, 5).shape == (7, 44, 5)
+    assert as_ballots(votes, 7, 5).dtype == bool
+    assert not all_votes(enumerator(chances, threshold=0.6)).any()
+    assert as_ballots(one_by_one(), 7, 5).shape == (7, 44)
+
+
+def test_nan_is_refused_with_and_without_a_threshold() -> None:
+    def nan(views: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(views), 5), float("nan"))
+
+    for threshold in (None, 0.3):
+        with pytest.raises(BadInput, match="NaN on 10 views"):
+            all_votes(enumerator(nan, threshold=threshold))
+        with pytest.raises(BadInput, match="NaN"):
+            enumerator(nan, threshold=threshold).probe(X, 44)
+
+
+def test_probe_is_content_with_an_honest_model() -> None:
+    enumerator().probe(X, 44)
+    small = network("cnn-small:channels=1,classes=5,size=6", seed=0).eval()
+    enumerator(small, rows=25).probe(X, 44)
+
+
+def test_probe_finds_answers_that_change() -> None:
+    def moody(views: torch.Tensor) -> torch.Tensor:
+        return sums(views) + torch.rand(len(views), 5)
+
+    with pytest.raises(BadInput, match="two answers"):
+        enumerator(moody).probe(X, 44)
+
+
+def test_probe_finds_views_that_are_not_judged_alone() -> None:
+    def relative(views: torch.Tensor) -> torch.Tensor:
+        return sums(views) + views.mean()
+
+    with pytest.raises(BadInput, match="depends on the other views"):
+        enumerator(relative).probe(X, 44)
+
+
+def test_probe_finds_scores_that_depend_on_the_row() -> None:
+    def by_row(views: torch.Tensor) -> torch.Tensor:
+        return sums(views) + 1e-6 * torch.arange(len(views))[:, None]
+
+    with pytest.raises(BadInput, match="at 10 rows"):
+        enumerator(by_row).probe(X, 44)
+
+
+def test_a_wrong_answer_is_named() -> None:
+    with pytest.raises(BadInput, match=r"\(10, 5\) are needed"):
+        enumerator(lambda views: torch.zeros(len(views), 4)).probe(X, 44)
