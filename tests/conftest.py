@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +14,9 @@ from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
+
+os.environ["VAUBAN_CACHE"] = tempfile.mkdtemp(prefix="vauban-cache-")
+atexit.register(shutil.rmtree, os.environ["VAUBAN_CACHE"], ignore_errors=True)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Fractional,
         Gaussian,
         Laplace,
+        Sparse,
         Splitting,
         Uniform,
     )
@@ -36,6 +37,7 @@ _HOMES = {
     "Fractional": "vauban.smoothing",
     "Gaussian": "vauban.smoothing",
     "Laplace": "vauban.smoothing",
+    "Sparse": "vauban.smoothing",
     "Splitting": "vauban.smoothing",
     "Uniform": "vauban.smoothing",
     "Predictions": "vauban.smoothed",
@@ -55,6 +57,7 @@ __all__ = [
     "Laplace",
     "Predictions",
     "SmoothedClassifier",
+    "Sparse",
     "Splitting",
     "Uniform",
     "derive",

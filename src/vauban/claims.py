@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
+from vauban.bounds.rules import Rule
 from vauban.bounds.simultaneous import checked_counts, probability_bounds
 from vauban.certificates.conversions import convert
 from vauban.certificates.exact import Ballots, ExactLaw
@@ -52,9 +53,12 @@ class Certificates:
         return self.law.exact
 
     @property
-    def votes_per_input(self) -> int:
-        """How many votes each claim rests on: of every view, where it is exact."""
-        return self.law.views if isinstance(self.law, ExactLaw) else int(self.counts[0].sum())
+    def votes_per_input(self) -> int | float:
+        """How many votes each claim rests on: of every view, where it is exact; the mean, where votes stopped one by one."""
+        if isinstance(self.law, ExactLaw):
+            return self.law.views
+        votes = self.counts.sum(axis=1)
+        return int(votes[0]) if (votes == votes[0]).all() else float(votes.mean())
 
     @property
     def threat(self) -> Threat:
@@ -111,8 +115,14 @@ class Certificates:
 
     @property
     def base_accuracy(self) -> float:
-        """Fraction of all votes that went to the true label: how the base classifier does on views."""
-        return float(self.counts[np.arange(len(self)), self._truth()].sum() / max(1, self.counts.sum()))
+        """Fraction of all votes that went to the true label: how the base classifier does on views.
+
+        Every input counts the same, however many votes it took.
+        """
+        own, votes = self.counts[np.arange(len(self)), self._truth()], self.counts.sum(axis=1)
+        if (votes == votes[:1]).all():
+            return float(own.sum() / max(1, votes.sum()))
+        return float((own / np.maximum(votes, 1)).mean())
 
     @property
     def undecided(self) -> float:
@@ -216,6 +226,23 @@ def derive(
     return certs if truth is None else certs.against(truth)
 
 
+def derive_stopped(
+    looks: Sequence[ArrayLike], labels: ArrayLike, law: Law, rule: Rule, *, k: int = 1, alpha: float = 1e-3
+) -> Certificates:
+    """Claim what a sequential test decides: `looks[i]` [j, c] are the counts of input i at the rule's first j looks, j >= 1.
+
+    `labels` [m] must have been fixed before these votes were drawn; `rule` made for this law, k and alpha. Counts at looks
+    after a decision are not read.
+    """
+    tables, which = [np.asarray(some, dtype=np.int64) for some in looks], np.asarray(labels, dtype=np.int64)
+    wins = np.full((len(tables), max(map(len, tables))), -1, dtype=np.int64)
+    for row, table, label in zip(wins, tables, which, strict=True):
+        row[: len(table)] = table[:, label]
+    decision = rule.decide(wins)
+    counts = np.stack([table[used - 1] for table, used in zip(tables, decision.looks, strict=True)])
+    return Certificates(which, decision.radius, ~decision.certified, counts, which, k, alpha, "binocp", law)
+
+
 def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
     """Claim, for each ballot, how far `labels` [m] stays among the top k: without probability, so labels may be read off it."""
     which = np.asarray(labels, dtype=np.int64)
@@ -232,7 +259,7 @@ def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int =
 
 def derive_exact_from_counts(counts: ArrayLike, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
     """As `derive_exact`, from counts [m, c] of one vote per view, where their order does not matter."""
-    table, which, _ = checked_counts(counts, labels)
+    table, which, _ = checked_counts(counts, labels, alike=getattr(law, "threshold", None) is None)
     check_k(k, table.shape[1])
     radii = law.radius_of_counts(table, which, k)
     return Certificates(which, radii, np.isnan(radii), table, which, k, 0.0, "exact", law, arithmetic="grid")

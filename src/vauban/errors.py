@@ -17,6 +17,10 @@ class CannotWrite(VaubanError, OSError):
     """The disk refused; what was there before is still there."""
 
 
+class OutOfMemory(VaubanError):
+    """A compute shape has become too large for its device; every tally before is kept."""
+
+
 class MissingExtra(VaubanError, ImportError):
     """A part that is installed as an extra is needed here."""
 

@@ -54,7 +54,8 @@ def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] |
     off = (values.double() * LEVELS - steps).abs() > _ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
     if arithmetic == "grid":
-        _refuse(off, "is not on the 8-bit grid of multiples of 1/255: round it first, or ask for arithmetic='float'")
+        advice = "round it first, or, where views are sampled, ask for arithmetic='float'"
+        _refuse(off, f"is not on the 8-bit grid of multiples of 1/255: {advice}")
     if arithmetic == "float" or bool(off.any()):
         return Inputs(values.float(), None)
     return Inputs(steps.to(torch.uint8), LEVELS)

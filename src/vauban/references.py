@@ -7,6 +7,7 @@ REFERENCES = {
     "Hung2019": "Hung, Fithian. Rank Verification for Exponential Families. Annals of Statistics 47(2), 2019.",
     "Clopper1934": "Clopper, Pearson. The Use of Confidence or Fiducial Limits Illustrated in the Case of the "
     "Binomial. Biometrika 26, 1934.",
+    "Ville1939": "Ville. Étude critique de la notion de collectif. Gauthier-Villars, Paris 1939.",
     "Boucheron2013": "Boucheron, Lugosi, Massart. Concentration Inequalities. Oxford 2013.",
     "Salmon2011": "Salmon, Moraes, Dror, Shaw. Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.",
     "Levine2023": "Levine. Doctoral dissertation, University of Maryland, 2023 (tables and theorems cited by number).",
@@ -19,4 +20,12 @@ REFERENCES = {
     "Levine2020": "Levine, Feizi. Robustness Certificates for Sparse Adversarial Attacks by Randomized Ablation. AAAI 2020.",
     "Jia2022": "Jia, Wang, Cao, Liu, Gong. Almost Tight L0-norm Certified Robustness of Top-k Predictions against "
     "Adversarial Perturbations. ICLR 2022.",
+    "Wang2022": "Wang, Levine, Feizi. Improved Certified Defenses against Data Poisoning with (Deterministic) Finite "
+    "Aggregation. ICML 2022.",
+    "Rezaei2023": "Rezaei, Banihashem, Chegini, Feizi. Run-Off Election: Improved Provable Defense against Data Poisoning "
+    "Attacks. ICML 2023.",
+    "Steele2014": "Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.",
+    "Gidaris2018": "Gidaris, Singh, Komodakis. Unsupervised Representation Learning by Predicting Image Rotations. ICLR 2018.",
+    "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "
+    "ICML 2020.",
 }

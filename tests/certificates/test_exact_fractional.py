@@ -147,7 +147,7 @@ def test_texts() -> None:
         ("fractional:p=1/2,scale=0", "above zero"),
         ("fractional:p=1/2,scale=-2", "above zero"),
         ("fractional:p=1/2,scale=inf", "cannot be read"),
-        ("fractional:p=1/2,scale=1e9", "make one of them smaller"),
+        ("fractional:p=1/2,scale=1e9", "make budget or scale smaller"),
         ("fractional:p=1/2,scale=2,coupling=none", "known: arbitrary, cyclic, global"),
         ("fractional:p=1/2,scale=2,representation=upper", "did you mean 'upper_lower'"),
         ("fractional:p=1/2,scale=2,levels=0", "8-bit pictures have 255"),

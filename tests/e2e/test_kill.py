@@ -24,6 +24,17 @@ def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
     verify_run(folder)
 
 
+def test_a_run_that_stops_input_by_input_loses_nothing(tmp_path: Path) -> None:
+    command = [*COMMAND[:6], "--stop", "target:radius=0.75", "-n", "20000", "--rows", "60", "--block", "20"]
+    command += ["--every", "100", "--limit", "60", "--seed", "9", "--json", "--out"]
+    folder, whole = killed_and_whole(command, 3, "tallies.jsonl", tmp_path)
+    kept, undisturbed = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, whole))
+    assert kept == undisturbed
+    for file in ("claims.csv", "seal.json"):
+        assert (folder / file).read_bytes() == (whole / file).read_bytes()
+    verify_run(folder)
+
+
 def test_an_exact_run_loses_nothing_either(tmp_path: Path) -> None:
     command = [*COMMAND[:4], "--smoothing", "splitting:sigma=0.5", "--every", "200", "--limit", "40", "--json", "--out"]
     folder, whole = killed_and_whole(command, 6, "ballots.jsonl", tmp_path)

@@ -10,9 +10,9 @@ import torch
 
 from vauban.certificates.exact import Ballots
 from vauban.claims import derive_exact
-from vauban.errors import BadInput, Incomplete, Lie, RunRefused
+from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
 from vauban.inputs import prepare
-from vauban.runs import ballots, exact, manifest
+from vauban.runs import ballots, exact, lines, manifest
 from vauban.runs.ballots import Piece, read_ballots
 from vauban.runs.certify import Settings, certify
 from vauban.runs.derive import certificates, read_votes
@@ -77,7 +77,7 @@ def test_interrupted_anywhere_and_resumed(
         monkeypatch.setattr(exact, "_WRITE_EVERY", -1.0)
     whole = run(tmp_path / "whole", half_spaces)
     for calls in (1, 5, 12, 20, 33, 52):
-        folder, left = tmp_path / f"after{calls}", [4 + calls]
+        folder, left = tmp_path / f"after{calls}", [5 + calls]
 
         def failing(views: torch.Tensor) -> torch.Tensor:
             left[0] -= 1  # noqa: B023
@@ -97,13 +97,60 @@ def test_interrupted_anywhere_and_resumed(
         verify_run(folder)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("line", [1, 2, 5])
+def test_interrupted_while_writing(
+    tmp_path: Path, half_spaces: Model, when: str, line: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a line's writing: the line is there whole or not at all, and never twice."""
+    whole = run(tmp_path / "whole", half_spaces, spec="sparse:scale=3")
+    write, left = lines.os.write, [line]
+
+    def interrupted(file: int, content: bytes) -> int:
+        left[0] -= 1
+        if left[0] == 0 and when == "before":
+            raise KeyboardInterrupt
+        length = write(file, content[:30] if left[0] == 0 else content)
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return length
+
+    monkeypatch.setattr(lines.os, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", half_spaces, spec="sparse:scale=3")
+    monkeypatch.undo()
+    with pytest.raises(Incomplete):
+        verify_run(tmp_path / "run")
+    assert run(tmp_path / "run", half_spaces, spec="sparse:scale=3") == whole
+
+
+def test_a_full_disk_loses_nothing_before_it(
+    tmp_path: Path, half_spaces: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tmp_path / "whole", half_spaces, spec="sparse:scale=3")
+    write, left = lines.os.write, [3]
+
+    def full(file: int, content: bytes) -> int:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(28, "No space left on device")
+        return write(file, content)
+
+    monkeypatch.setattr(lines.os, "write", full)
+    with pytest.raises(CannotWrite, match="make room"):
+        run(tmp_path / "run", half_spaces, spec="sparse:scale=3")
+    monkeypatch.undo()
+    assert read_ballots(tmp_path / "run").there.sum() == 2 * 3
+    assert run(tmp_path / "run", half_spaces, spec="sparse:scale=3") == whole
+
+
 def test_holes_are_filled(tmp_path: Path, half_spaces: Model) -> None:
     """Lines may come in any order, as they would from several workers, and only what is missing votes."""
     whole = run(tmp_path / "run", half_spaces)
     path = tmp_path / "run" / ballots.FILE
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 6
-    path.write_bytes(b"".join([lines[4], lines[1], lines[3]]))
+    kept = path.read_bytes().splitlines(keepends=True)
+    assert len(kept) == 6
+    path.write_bytes(b"".join([kept[4], kept[1], kept[3]]))
     for name in ("claims.csv", "seal.json"):
         (tmp_path / "run" / name).unlink()
     assert read_ballots(tmp_path / "run").missing == [(0, 176), (352, 528), (880, 1056)]
@@ -124,6 +171,13 @@ def test_sets_of_classes_are_kept(tmp_path: Path) -> None:
     assert kept.votes.dtype == bool
     assert kept.votes.sum() not in (0, 24)
     verify_run(tmp_path / "run")
+
+
+def test_a_piece_that_is_there_twice_does_no_harm(tmp_path: Path, half_spaces: Model) -> None:
+    run(tmp_path, half_spaces)
+    path = tmp_path / ballots.FILE
+    path.write_text(path.read_text() + path.read_text().splitlines(keepends=True)[2])
+    verify_run(tmp_path)
 
 
 def test_other_k_from_the_same_ballots(tmp_path: Path, half_spaces: Model) -> None:
@@ -179,11 +233,11 @@ def test_other_settings_are_not_mixed(tmp_path: Path, half_spaces: Model) -> Non
 
 def _change_vote(folder: Path) -> None:
     path = folder / ballots.FILE
-    lines = path.read_text().splitlines()
+    kept = path.read_text().splitlines()
     identity = manifest.identity(manifest.read(folder))
-    piece = Piece.parse(lines[0], identity, 3, False, 176)
+    piece = Piece.parse(kept[0], identity, 3, False, 176)
     piece.votes[5] = (piece.votes[5] + 1) % 3
-    path.write_text("\n".join([piece.line(identity, 3), *lines[1:], ""]))
+    path.write_text("\n".join([piece.line(identity, 3), *kept[1:], ""]))
 
 
 def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -197,7 +251,9 @@ def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 def _twice(folder: Path) -> None:
     path = folder / ballots.FILE
-    path.write_text(path.read_text() + path.read_text().splitlines(keepends=True)[0])
+    before = path.read_text()
+    _change_vote(folder)
+    path.write_text(before + path.read_text().splitlines(keepends=True)[0])
 
 
 LIES = {

@@ -10,7 +10,7 @@ from vauban.certificates.rounding import BITS, RoundedNoise
 from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, Laplace, Uniform, build
-from vauban.smoothing.grid import GridNoise
+from vauban.smoothing.grid import GridNoise, to_unit
 from vauban.smoothing.random import Stream
 
 CPU = torch.device("cpu")
@@ -80,6 +80,14 @@ def test_views_on_both_paths_have_the_same_bits(one: bool, monkeypatch: pytest.M
     fast = Gaussian(0.5).views(x, drawn, 255)
     monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
     assert torch.equal(Gaussian(0.5).views(x, drawn, 255), fast)
+
+
+@pytest.mark.parametrize("levels", [1, 255, 2 * 255, 4 * 255])
+def test_fractions_have_the_same_bits_by_division_and_by_multiplication(levels: int) -> None:
+    """How GPUs make them, for every number of steps that noise of any width on the grid can reach."""
+    steps = torch.arange(-(2**20), 2**20, dtype=torch.int32)
+    assert torch.equal(to_unit(steps, levels), (steps.double() * (1 / levels)).float())
+    assert torch.equal(to_unit(steps, levels).double(), (steps.double() / levels).float().double())
 
 
 def test_packed_numbers_have_the_rounded_law_and_are_independent() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vauban.seed import Seed
-from vauban.smoothing.random import STAGES, Stream
+from vauban.smoothing.random import STAGES, Stream, addressed_words, addresses, round_keys, words_of
 
 CPU = torch.device("cpu")
 
@@ -24,6 +24,17 @@ def test_a_view_has_the_same_words_whatever_is_drawn_with_it(per_view: int) -> N
     together = stream.words(0, 20, per_view, CPU)
     for start, count in [(0, 1), (3, 5), (19, 1), (10, 10)]:
         assert torch.equal(stream.words(start, count, per_view, CPU), together[start : start + count])
+
+
+@pytest.mark.parametrize("per_view", [1, 3, 4, 10])
+def test_many_inputs_in_one_call_have_the_words_they_have_alone(per_view: int) -> None:
+    seed = Seed.of(2)
+    streams = [Stream(seed, stage, i) for stage, i in (("count", 0), ("choose", 7), ("count", 2**40), ("probe", 3))]
+    starts = [0, 12_345, 2**33, 100]
+    alone = torch.cat([stream.words(start, 6, per_view, CPU) for stream, start in zip(streams, starts, strict=True)])
+    assert torch.equal(words_of(streams, starts, 6, per_view, CPU), alone)
+    by_torch = addressed_words(round_keys(seed, CPU), addresses(streams, starts), 6, per_view)
+    assert torch.equal(by_torch, alone)
 
 
 def test_seed_stage_input_and_view_all_change_the_words() -> None:

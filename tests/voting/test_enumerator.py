@@ -103,12 +103,31 @@ def test_probe_finds_answers_that_change() -> None:
         enumerator(moody).probe(X, 44)
 
 
-def test_probe_finds_views_that_are_not_judged_alone() -> None:
-    def relative(views: torch.Tensor) -> torch.Tensor:
+@pytest.mark.parametrize("rows", [2, 3, 10, 25, 49, 100])
+def test_probe_finds_views_that_are_not_judged_alone(rows: int) -> None:
+    def by_mean(views: torch.Tensor) -> torch.Tensor:
         return sums(views) + views.mean()
 
-    with pytest.raises(BadInput, match="depends on the other views"):
-        enumerator(relative).probe(X, 44)
+    def by_rest(views: torch.Tensor) -> torch.Tensor:
+        """What only depends on the batch as a set, and so survives any change of order."""
+        rest = int((views * 1020).round().long().sum()) % 5
+        return torch.nn.functional.one_hot(torch.full((len(views),), rest), 5).float()
+
+    for model in (by_mean, by_rest):
+        with pytest.raises(BadInput, match="depends on the other views"):
+            enumerator(model, rows=rows).probe(X, 44)
+
+
+def test_probe_is_content_with_a_model_that_reuses_its_answer() -> None:
+    buffer = torch.zeros(100, 5)
+    enumerator(lambda views: buffer[: len(views)].copy_(sums(views)), rows=25).probe(X, 44)
+
+
+def test_whole_scores_can_vote_with_a_threshold() -> None:
+    votes = all_votes(enumerator(lambda views: (9 * sums(views)).long(), threshold=0.5))
+    assert (votes.argmax(axis=1) == one_by_one()).all()
+    with pytest.raises(BadInput, match="complex"):
+        all_votes(enumerator(lambda views: sums(views).to(torch.complex64)))
 
 
 def test_probe_finds_scores_that_depend_on_the_row() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vauban.bench.turns import in_turns
+from vauban.inputs import prepare
 from vauban.layout import to_fast_layout
 from vauban.models import load
 from vauban.runs.folder import device_name
@@ -15,6 +16,7 @@ from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
 from vauban.smoothing.random import Stream
+from vauban.voting.precision import dtype_of, in_precision
 
 
 def measure(
@@ -25,14 +27,17 @@ def measure(
     in_flight: int | None,
     device: str,
     tick: Callable[[int], None],
+    precision: str = "fp32",
+    compile: bool = False,
 ) -> dict[str, Any]:
     """Rates of the three ways for a network with random weights, and the medians of their ratios over rounds.
 
-    Bare passes and Vauban run the network in the layout Vauban chooses, the loop in the plain one, as published. The ways
-    take turns, a slice of time each, so that whatever else the machine does falls on all of them.
+    Bare passes and Vauban run the network in the layout Vauban chooses, the loop in the plain one, as published; `precision`
+    and `compile` are for these two as well. The ways take turns, a slice of time each, so that whatever else the machine does
+    falls on all of them.
     """
     loaded, plain = (load(spec, device=device, allow_random=True) for _ in range(2))
-    channels_last = to_fast_layout(loaded.module, 3, device)
+    channels_last = to_fast_layout(loaded.module, 3, device, precision)
     size = 28 if loaded.channels == 1 else 32
     classes = loaded.num_classes or 10
     x = torch.randint(0, 256, (loaded.channels or 3, size, size), dtype=torch.uint8)
@@ -44,24 +49,28 @@ def measure(
         rows=rows,
         in_flight=in_flight,
         channels_last=channels_last,
+        precision=precision,
+        compile=compile,
     )
-    voter = smoothed.voter(x.shape)
+    voter = smoothed.voter(prepare(x[None]))
     sigma = getattr(smoothed.smoothing, "sigma", 0.5)
     stream = Stream(Seed.of(0), "count", 0)
-    batch = torch.rand(voter.rows, *x.shape, device=voter.device)
+    batch = torch.rand(voter.rows, *x.shape, device=voter.device).to(dtype_of(precision))
     if channels_last:
         batch = batch.contiguous(memory_format=torch.channels_last)
     picture = (x.float() / 255).to(voter.device)
 
+    network = torch.compile(smoothed.model, dynamic=False) if voter.compiled else smoothed.model
+
     def bare(shapes: int) -> None:
-        with torch.inference_mode():
+        with torch.inference_mode(), in_precision(precision, voter.device):
             for _ in range(shapes):
-                loaded.module(batch)
+                network(batch)
 
     def loop(shapes: int) -> None:
         """Repeat, add noise, classify, bring every vote to the host, count in Python."""
         counts = [0] * classes
-        with torch.inference_mode():
+        with torch.inference_mode(), in_precision("fp32", voter.device):
             for _ in range(shapes):
                 copies = picture.repeat((voter.rows, 1, 1, 1))
                 votes = plain.module(copies + torch.randn_like(copies) * sigma).argmax(1)
@@ -73,5 +82,6 @@ def measure(
             pass
 
     ways = {"bare": bare, "loop": loop, "vauban": vauban}
-    about = {"model": loaded.spec, "rows": voter.rows, "device": device_name(voter.device)}
+    about: dict[str, Any] = {"model": loaded.spec, "rows": voter.rows, "device": device_name(voter.device)}
+    about |= {"precision": precision, "compiled": voter.compiled}
     return {**about, "threads": torch.get_num_threads(), **in_turns(ways, voter.rows, seconds, voter.device, tick)}

@@ -63,8 +63,8 @@ def measure(
 
     def vauban(shapes: int) -> None:
         while shapes > 0:
-            now = min(shapes, _INPUTS * views // some)
-            for _ in enumerator.cast(inputs.values, views, 0, now * some):
+            now = max(1, min(shapes, _INPUTS * views // some))
+            for _ in enumerator.cast(inputs.values, views, 0, min(now * some, _INPUTS * views)):
                 pass
             shapes -= now
 

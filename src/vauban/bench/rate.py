@@ -13,12 +13,12 @@ from vauban.smoothing.random import Stream
 
 
 def votes_per_second(smoothed: SmoothedClassifier, inputs: Inputs, seconds: float) -> float:
-    """Cast votes on the first inputs for about `seconds`, after a warm-up, and return the rate."""
+    """Cast votes on the first input for about `seconds`, after a warm-up, and return the rate."""
     if smoothed.exact:
         return _listed_per_second(smoothed, inputs, seconds)
-    voter = smoothed.voter(inputs.values.shape[1:])
+    voter = smoothed.voter(inputs)
     stream = Stream(Seed.of(0), "probe", 0)
-    voter.probe(inputs.values[0], inputs.levels)
+    voter.probe(inputs.values, inputs.levels)
     cast, began = 0, time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds or cast == 0:
         votes = voter.rows * max(1, int(cast / voter.rows))

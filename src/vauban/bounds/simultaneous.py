@@ -65,8 +65,11 @@ def probability_bounds(
     return ProbabilityBounds(lower_bound(wins, n, for_label), upper_bound(strongest, n, for_rival))
 
 
-def checked_counts(counts: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return counts [m, c], labels [m] and the votes per row, or say which row is wrong."""
+def checked_counts(
+    counts: ArrayLike, labels: ArrayLike, *, alike: bool = True
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Return counts [m, c], labels [m] and the votes per row (of the first one, unless all must be `alike`), or say which
+    row is wrong."""
     try:
         table = np.asarray(counts)
     except ValueError:
@@ -92,9 +95,9 @@ def checked_counts(counts: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int
     if (table < 0).any():
         raise BadInput(f"input {np.argwhere(table < 0)[0][0]} has a negative count")
     votes = table.sum(axis=1)
-    if len(votes) == 0 or votes[0] == 0:
+    if len(votes) == 0 or (alike and votes[0] == 0):
         raise BadInput("there are no votes to count")
-    if (votes != votes[0]).any():
+    if alike and (votes != votes[0]).any():
         odd = int(np.flatnonzero(votes != votes[0])[0])
         raise BadInput(
             f"input {odd} has {votes[odd]} votes where input 0 has {votes[0]}: every row needs the same number"

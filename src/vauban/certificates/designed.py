@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates.designs import Design, design
-from vauban.certificates.exact import ExactLaw, Ints, digest, offsets
+from vauban.certificates.exact import ExactLaw, Ints, check_list, digest, offsets
 from vauban.certificates.fractional import REPRESENTATIONS
 from vauban.certificates.metrics import Metric
 from vauban.errors import BadInput
@@ -24,7 +24,7 @@ from vauban.specs import Parameter, choose, natural
 
 COUPLINGS = ("cyclic", "global", "arbitrary")
 _FINEST = 1023  # largest number of levels: the program has an unknown for each, and 8-bit pictures have 255
-_MOST_VIEWS = 10**7
+_LONGEST = 60  # characters of a number, and its largest exponent
 _LARGEST = 2**27  # entries of a table of permutations
 
 
@@ -72,13 +72,9 @@ class DesignedLaw(ExactLaw):
             raise BadInput(
                 f"levels={self.levels}: a grid of 1 to {_FINEST} steps is needed, and 8-bit pictures have 255"
             )
-        if self.budget < 1:
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
             raise BadInput(f"budget={self.budget}: the list of outcomes needs one or more, for example 1000")
-        if self.views > _MOST_VIEWS:
-            raise BadInput(
-                f"budget={self.budget} times scale={self.scale} makes {self.views:,} views of every input, and "
-                f"{_MOST_VIEWS:,} is the most: make one of them smaller"
-            )
+        check_list(self.views, self.offsets, "make budget or scale smaller")
 
     @property
     def rate(self) -> Fraction:
@@ -148,7 +144,15 @@ def _reach(metric: Metric, changed: int, rate: Fraction) -> float:
 
 def fraction(value: Any) -> Fraction:
     """A number as it is written, exactly: 2.5 is 5/2 whether text or float."""
-    return value if isinstance(value, Fraction) else Fraction(str(value))
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    try:
+        if len(text) > _LONGEST or abs(int([*text.lower().split("e"), "0"][1])) > _LONGEST:
+            raise ValueError
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise BadInput(f"{text[:40]} is not a number such as 18, 2.5 or 1/2") from None
 
 
 LISTED: dict[str, Parameter] = {

@@ -19,6 +19,8 @@ from vauban.specs import Parameter, Spec, flag, read_params
 
 Ints = NDArray[np.int64]
 
+MOST_VIEWS = 10**7
+
 
 @dataclass(frozen=True)
 class Ballots:
@@ -95,6 +97,8 @@ class ExactLaw(AnyLaw):
     def radius_of_counts(self, counts: ArrayLike, labels: ArrayLike, k: int = 1) -> Floats:
         """As `radius`, from the counts [m, classes] of one vote per view."""
         table = np.asarray(counts)
+        if (table < 0).any():
+            raise BadInput(f"row {int(np.argmax((table < 0).any(axis=1)))} holds a negative count")
         totals = table.sum(axis=1)
         if (totals != self.views).any():
             row = int(np.argmax(totals != self.views))
@@ -110,40 +114,49 @@ class ExactLaw(AnyLaw):
         return float(self.radius(unanimous, np.array([0]), k)[0])
 
 
-def needed(counts: Ints, labels: Ints, lost: Ints | int = 0) -> Ints:
-    """Votes [m, classes] each rival needs to get ahead of the label once that has lost `lost` [m]; ties to the smaller index.
-
-    The label's own column is larger than any count, so that it is never among the least.
-    """
-    rows, classes = np.arange(len(counts)), counts.shape[1]
-    kept = np.maximum(counts[rows, labels] - lost, 0)
-    behind = kept[:, None] + (np.arange(classes)[None, :] > labels[:, None]) - counts
-    short = np.maximum(behind, 0)
-    short[rows, labels] = np.iinfo(np.int64).max // (classes + 1)
-    return short
+def leads(counts: Ints, labels: Ints) -> Ints:
+    """How much [m, classes] of the label's lead each rival must win to be ahead of it, ties going to the smaller index: at most
+    0 where it is ahead already. The label's own column is larger than any lead, so that it is never among the least."""
+    rows, classes = np.arange(len(counts)), np.arange(counts.shape[1])
+    behind = counts[rows, labels][:, None] - counts + (classes > labels[:, None])
+    behind[rows, labels] = np.iinfo(np.int64).max // (counts.shape[1] + 2)
+    return behind
 
 
 def tolerated(counts: ArrayLike, labels: ArrayLike, k: int = 1) -> Ints:
     """The largest T [m] such that the label stays in the top k whichever T views vote anew; -1 where it is not in the top k.
 
-    One vote per view. T changed votes take at most T from the label and give T to rivals: the label stays if the k rivals
-    that need least (`needed`) need more than T together. For k = 1: floor((n_l - max(n_j + [j < l])) / 2). Exact as long as
-    the label has T votes to lose. [Levine2023] Theorem 3.2 with its tie rule
+    One vote per view. T changed votes take at most T from the label and give each rival j at most a_j more, the a_j adding up
+    to T. If k rivals are ahead, a_j >= d_j - T for each of them (d_j: `leads`); so the label stays if the positive parts of the
+    k smallest d_j - T add up to more than T. For k = 1: floor((n_l - max(n_j + [j < l])) / 2). Exact as long as the label has T
+    votes to lose: the attacker takes those and deals them out so. With none left it stays while the k rivals that need least
+    against no vote at all need more than T. [Levine2023] Theorem 3.2 with its tie rule
     """
     table, which = np.asarray(counts, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    if k >= table.shape[1]:
+    if not 1 <= k < table.shape[1]:
         raise BadInput(f"k={k} of {table.shape[1]} classes: k must be at least 1 and below the number of classes")
+    nearest = np.sort(leads(table, which), axis=1)[:, k - 1 :: -1]
+    own = table[np.arange(len(table)), which]
+    without = np.maximum(nearest - own[:, None], 0).sum(axis=1) - 1
+    return np.minimum(np.where(without >= own, without, spent(nearest)), table.sum(axis=1))
 
-    def stays(changed: Ints) -> NDArray[np.bool_]:
-        least = np.partition(needed(table, which, changed), k - 1, axis=1)[:, :k]
-        return least.sum(axis=1) > changed
 
-    low, high = np.full(len(table), -1, dtype=np.int64), table.sum(axis=1) + 1
-    while (high - low > 1).any():
-        middle = np.where(high - low > 1, (low + high) // 2, low)
-        inside = stays(np.maximum(middle, 0)) | (middle < 0)
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return low
+def spent(gaps: Ints) -> Ints:
+    """The largest T [...] for which the positive parts of gaps - T add up to more than T, or -1; `gaps` [..., n] must descend.
+
+    A sum of positive parts is the largest sum over subsets: the t largest gaps must add up to more than (t + 1) T for some t.
+    """
+    sums = np.cumsum(gaps, axis=-1)
+    return np.maximum(((sums - 1) // np.arange(2, gaps.shape[-1] + 2)).max(axis=-1), -1)
+
+
+def check_list(views: int, seed: int, advice: str) -> None:
+    """Refuse a list of views that nobody could vote on, and a seed that is none."""
+    if views > MOST_VIEWS:
+        told = f"{views:,}" if views < 10**15 else "more than 10^15"
+        raise BadInput(f"that makes {told} views of every input, and {MOST_VIEWS:,} is the most: {advice}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise BadInput(f"offsets={seed}: the seed of the offsets is a whole number, zero or more, below 2^63")
 
 
 def offsets(seed: int, shape: Sequence[int], count: int) -> Ints:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates import by_position
-from vauban.certificates.exact import Ballots, ExactLaw, Ints, needed, tolerated
+from vauban.certificates.exact import Ballots, ExactLaw, Ints, leads, tolerated
 from vauban.certificates.patches import AXES, PatchLaw, whole
 from vauban.certificates.regions import Regions, bands, blocks, touched_by_side
 from vauban.errors import BadInput
@@ -26,6 +26,10 @@ def share(text: str) -> float:
     if not 0 < value <= 1:
         raise BadInput(f"{text} is not above 0 and at most 1")
     return value
+
+
+def _several(views: int) -> str:
+    return f"{views:,}" if views < 10**15 else "more than 10^15"
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
                 raise BadInput(f"count={self.count}: there are {self.regions.count} {self.name}s to choose from")
             if self.views > by_position.MOST_VIEWS:
                 raise BadInput(
-                    f"{self.spec} has {self.views:,} views and at most {by_position.MOST_VIEWS:,} are counted: choose a larger "
-                    + ("stride" if self.count == 1 else "size or a smaller count")
+                    f"{self.spec} has {_several(self.views)} views and at most {by_position.MOST_VIEWS:,} are counted: "
+                    "choose a larger " + ("stride" if self.count == 1 else "size or a smaller count")
                 )
 
     @property
@@ -178,7 +182,8 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
         """
         if not self.sets:
             return tolerated(counts, labels, k)
-        return (np.partition(needed(counts, labels), k - 1, axis=1)[:, k - 1] - 1) // 2
+        nearest = np.partition(leads(counts, labels), k - 1, axis=1)[:, k - 1]
+        return np.maximum((nearest - 1) // 2, -1)
 
     def _by_margin(self, counts: Ints, labels: Ints, k: int) -> Floats:
         changed = self._tolerated(counts, labels, k)

@@ -92,6 +92,8 @@ class Tabled(Metric):
         g and are lowered by 2^-48 of themselves, so that what is proven of the table is proven of g; whole numbers and
         Fractions are taken as they are.
         """
+        if not callable(g) and not hasattr(g, "__iter__"):
+            raise BadInput(f"g={g!r}: a function on [0, 1], or its values on the grid, is needed")
         raw = _evaluated(g, levels) if callable(g) else list(g)
         if len(raw) != levels + 1:
             raise BadInput(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates.exact import ExactLaw, Ints, digest
+from vauban.certificates.exact import ExactLaw, Ints, check_list, digest
 from vauban.errors import BadInput
 from vauban.specs import Parameter, choose, natural
 from vauban.threats import L0, L0_FEATURES, Threat
@@ -45,6 +45,7 @@ class SparseLaw(ExactLaw):
         choose("unit of sparse", self.unit, UNITS)
         if not isinstance(self.scale, int) or self.scale < 1:
             raise BadInput(f"scale={self.scale}: the number of views, a whole number above zero, is needed")
+        check_list(self.scale, self.offsets, "make scale smaller")
 
     @property
     def threat(self) -> Threat:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates.exact import ExactLaw, Ints, digest, offsets
+from vauban.certificates.exact import ExactLaw, Ints, check_list, digest, offsets
 from vauban.errors import BadInput
 from vauban.specs import Parameter, natural, one_sigma, positive
 from vauban.threats import L1, Threat
@@ -45,6 +45,7 @@ class ExactSplittingLaw(ExactLaw):
         one_sigma(self.sigma)
         if self.levels < 1:
             raise BadInput(f"levels={self.levels}: a grid has one step or more, and 8-bit pictures have 255")
+        check_list(self.views, self.offsets, "make sigma smaller")
         if self.views < 1:
             raise BadInput(
                 f"sigma={self.sigma}: dividers are less than a step of 1/{self.levels} apart: make it larger"

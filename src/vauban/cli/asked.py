@@ -42,6 +42,9 @@ def assemble(
     in_flight: int | None = None,
     rows: int | None = None,
     arithmetic: str = "auto",
+    block: int | None = None,
+    precision: str = "fp32",
+    compile: bool = False,
 ) -> Asked:
     """Load data and model and put the smoothing over it; whatever does not fit is said before any vote."""
     import torch
@@ -51,9 +54,13 @@ def assemble(
     from vauban.models import load as load_model
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
+    from vauban.voting.precision import check_precision
 
     law = build(smoothing)
     where = pick_device(device)
+    check_precision(precision, torch.device(where))
+    if compile and law.law.exact:
+        raise BadInput(f"--compile with {law.spec}, which is exact: only sampled votes are compiled; leave it out")
     selected, index = load_some(data, every, limit)
     if len(index) == 0:
         raise BadInput(f"{data} with --every {every} has no inputs")
@@ -78,7 +85,10 @@ def assemble(
         rows=rows,
         in_flight=in_flight,
         arithmetic=arithmetic,
-        channels_last=to_fast_layout(loaded.module, len(views), where),
+        channels_last=to_fast_layout(loaded.module, len(views), where, precision),
+        block=block,
+        precision=precision,
+        compile=compile,
     )
     return Asked(smoothed, loaded, selected, smoothed.prepare(selected.images), index)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,8 @@ def certify(
     seconds: Annotated[float, typer.Option(help="time for each way of each model")] = 20.0,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead")] = "auto",
     device: common.DeviceOption = "auto",
+    precision: common.PrecisionOption = "fp32",
+    compile: common.CompileOption = False,
     json: common.JsonOption = False,
 ) -> None:
     """Votes per second: bare forward passes, the usual loop of published scripts, and Vauban."""
@@ -33,7 +36,9 @@ def certify(
     results = []
     for spec in model or ["cnn", "resnet18"]:
         with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
-            results.append(measure(spec, smoothing, rows, seconds, read_in_flight(batch), where, tick))
+            results.append(
+                measure(spec, smoothing, rows, seconds, read_in_flight(batch), where, tick, precision, compile)
+            )
     if json:
         common.print_json(results)
         return
@@ -49,7 +54,10 @@ def certify(
         for r in results
     ]
     headers = ["votes per second", "(a) bare", "(b) loop", "(c) Vauban", "c / a", "c / b"]
-    common.print_table(headers, table, title=f"{smoothing} on {results[0]['device']}, {results[0]['threads']} threads")
+    how = f"{results[0]['threads']} threads, {precision}{', compiled' if results[0]['compiled'] else ''}"
+    common.print_table(
+        headers, table, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
+    )
 
 
 @app.command()
@@ -137,3 +145,106 @@ def ablation(
     title = f"{views:,} views that keep {retained:,} of {pixels:,} pixels"
     row = [f"{result['at_once']:.3f}", f"{result['loop']:.3f}", f"{result['loop'] / result['at_once']:.0f}x"]
     common.print_table([title, "Vauban, s", "loop, s", "faster"], [["choosing the pixels", *row]])
+
+
+@app.command()
+@example(
+    "vauban bench votes probabilities.txt --smoothing gaussian:sigma=0.25",
+    "vauban bench votes probabilities.txt --smoothing gaussian:sigma=0.25 --radii 0.25,0.5 --step 0.25 --json",
+)
+def votes(
+    file: Annotated[Path, typer.Argument(help="the label's probability of each input, one number a line")],
+    smoothing: common.SmoothingOption = "gaussian:sigma=0.25",
+    n: Annotated[int, typer.Option("-n", min=1, help="votes of the fixed test, and the most of the others")] = 100_000,
+    alpha: Annotated[float, typer.Option(help="failure probability allowed per input")] = 0.001,
+    k: common.KOption = 1,
+    radii: Annotated[str | None, typer.Option(help="target radii, separated by commas [1, 2 and 3 scales]")] = None,
+    step: Annotated[float | None, typer.Option(help="step of the grid of radii [the scale of the noise]")] = None,
+    trials: Annotated[int | None, typer.Option(min=2, help="simulated polls of all inputs [by their number]")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the simulation")] = 0,
+    json: common.JsonOption = False,
+) -> None:
+    """Votes per input of every way to stop, next to the fixed test, on the label probabilities of real inputs."""
+    from vauban.bench.votes import measure, polls_for, read_probabilities
+    from vauban.report.summary import parse_radii
+
+    probabilities = read_probabilities(file)
+    polls = trials or polls_for(len(probabilities))
+    with common.progress(f"polling {len(probabilities)} inputs", polls, "polls", json) as tick:
+        results = measure(
+            probabilities,
+            smoothing,
+            n=n,
+            alpha=alpha,
+            k=k,
+            radii=parse_radii(radii),
+            step=step,
+            trials=polls,
+            seed=seed,
+            tick=tick,
+        )
+    if json:
+        common.print_json(results)
+        return
+    rows, before = [], ""
+    for r in results:
+        cost = (
+            [f"{r['votes']:,.0f} ± {r['votes_error']:,.0f}", f"{r['fewer']:.1f}x"] if r["stop"] != before else ["", ""]
+        )
+        certified = [f"{100 * r['certified']:.2f} %", f"{100 * r['fixed']:.2f} %"]
+        rows.append([r["stop"] if r["stop"] != before else "", f"{r['radius']:g}", *certified, *cost])
+        before = r["stop"]
+    headers = ["stop", "radius", "certified", f"by {n:,} votes", "votes per input", "fewer"]
+    title = (
+        f"{len(probabilities)} inputs of {file.name}, {smoothing}, top {k}, alpha {alpha:g}, {polls:,} polls simulated"
+    )
+    common.print_table(headers, rows, title=title)
+
+
+@app.command()
+@example("vauban bench poison", "vauban bench poison --partitions 1200 --trained 50 --alone 3 --device cpu")
+def poison(
+    data: common.DataOption = "mnist",
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="how many parts")] = 1_200,
+    trained: Annotated[
+        int | None, typer.Option(min=1, help="train this many side by side [all on a GPU, 50 on a CPU]")
+    ] = None,
+    alone: Annotated[int, typer.Option(min=1, help="train this many one after another")] = 5,
+    steps: Annotated[int | None, typer.Option(min=1, help="steps of each [the recipe's]")] = None,
+    device: common.DeviceOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Seconds to train the base classifiers of partitions side by side, next to one after another in a usual loop."""
+    from vauban.bench.poison import measure
+    from vauban.data import load
+    from vauban.data.registry import with_split
+    from vauban.poisoning.partition import checked_labels
+
+    where = common.pick_device(device)
+    if where == "cpu":
+        trained = min(trained or 50, partitions)
+    loaded = load(with_split(data, "train"))
+    labels = checked_labels(loaded.images, loaded.labels)
+    with common.progress("training", (trained or partitions) + 2 * alone, "base classifiers", json) as tick:
+        r = measure(
+            loaded.images, labels, partitions, alone=alone, trained=trained, steps=steps, device=where, tick=tick
+        )
+    if json:
+        common.print_json(r)
+        return
+    names = {"together": "Vauban", "loop": "loop", "prepared": "loop, views made beforehand"}
+    rows = [
+        [
+            name,
+            f"{r['seconds_each'][way]:.4f}",
+            f"{r['seconds_each'][way] * r['trained']:,.1f}",
+            f"{r['accuracy'][way]:.1%}",
+            f"{r['seconds_each'][way] / r['seconds_each']['together']:,.1f}x",
+        ]
+        for way, name in names.items()
+    ]
+    headers = ["seconds", "each", f"for {r['trained']:,}", "base accuracy", "to Vauban"]
+    title = (
+        f"{partitions:,} partitions, {r['steps']} steps, {alone} in the loops, {r['device']}, {r['threads']} threads"
+    )
+    common.print_table(headers, rows, title=title)

@@ -23,11 +23,24 @@ OutOption = Annotated[
 ]
 BatchOption = Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")]
+BlockOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="views of one input that stand together in a shape [all; about 100 unless --stop fixed]"),
+]
+StopOption = Annotated[
+    str,
+    typer.Option(
+        help="when an input has enough votes: fixed (all n), target:radius=0.5, grid:step=0.25 (both at most n), or anytime "
+        "(no last vote: until Ctrl-C or --seconds, which keep what was earned). All but fixed watch the label's count alone: "
+        "above k = 1 a fixed n with --bounds simuem may certify more"
+    ),
+]
 RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]
 
 
 @example(
     "vauban certify --data mnist:split=test --smoothing gaussian:sigma=0.5 -k 1 -n 10000 --every 50 --out runs/mnist",
+    "vauban certify --smoothing gaussian:sigma=0.5 --stop target:radius=0.5 -n 100000 --every 50 --out runs/target",
     "vauban certify --model band.safetensors --smoothing band:size=4,threshold=0.3 --every 20 --out runs/band",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
 )
@@ -39,8 +52,10 @@ def certify(
     weights: common.WeightsOption = None,
     k: common.KOption = 1,
     n: Annotated[
-        int | None, typer.Option("-n", help="votes counted per input; exact: every view votes [100000]")
+        int | None, typer.Option("-n", help="votes counted per input, at most; exact: every view votes [100000]")
     ] = None,
+    stop: StopOption = "fixed",
+    seconds: Annotated[float | None, typer.Option(help="with --stop anytime: how long to go on")] = None,
     alpha: common.AlphaOption = None,
     bounds: common.BoundsOption = None,
     label: Annotated[
@@ -54,6 +69,9 @@ def certify(
     limit: common.LimitOption = None,
     batch: BatchOption = "auto",
     rows: RowsOption = None,
+    block: BlockOption = None,
+    precision: common.PrecisionOption = "fp32",
+    compile: common.CompileOption = False,
     arithmetic: Annotated[str, typer.Option(help="auto, grid (8-bit pictures, integer noise) or float")] = "auto",
     device: common.DeviceOption = "auto",
     seed: common.SeedOption = None,
@@ -80,9 +98,14 @@ def certify(
         in_flight=read_in_flight(batch),
         rows=rows,
         arithmetic=arithmetic,
+        block=block,
+        precision=precision,
+        compile=compile,
     )
-    settings = read_settings(asked.smoothed, k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=n0, seed=seed)
-    certify_into(out, asked, settings, seed=seed, quiet=json)
+    settings = read_settings(
+        asked.smoothed, k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=n0, seed=seed, stop=stop, seconds=seconds
+    )
+    certify_into(out, asked, settings, seed=seed, seconds=seconds, quiet=json)
     show_run(out, wanted_radii, json)
 
 
@@ -96,35 +119,48 @@ def read_settings(
     label: str | None,
     n0: int | None,
     seed: int | None,
+    stop: str = "fixed",
+    seconds: float | None = None,
 ) -> Settings:
     """Settings with their defaults; what exact smoothings do not have is refused there."""
+    from vauban.bounds.stopping import Anytime, Fixed
+    from vauban.bounds.stopping import stop as stop_of
     from vauban.claims import refuse_sampled_settings
     from vauban.runs.certify import Settings
     from vauban.smoothed import CERTIFY_VOTES, CHOOSING_VOTES, DEFAULT_ALPHA
 
     if smoothed.exact:
         spec = str(smoothed.smoothing.spec)
-        refuse_sampled_settings(spec, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed)
+        asked = None if isinstance(stop_of(stop), Fixed) else stop
+        refuse_sampled_settings(spec, stop=asked, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed)
     return Settings(
         k=k,
-        n=CERTIFY_VOTES if n is None else n,
+        n=CERTIFY_VOTES if n is None and not isinstance(stop_of(stop), Anytime) else n,
         alpha=DEFAULT_ALPHA if alpha is None else alpha,
         bounds=bounds,
         label=label or ("given" if n0 is None else "votes"),
         n0=CHOOSING_VOTES if n0 is None else n0,
+        stop=stop,
     )
 
 
-def certify_into(out: Path, asked: Asked, settings: Settings, *, seed: int | None, quiet: bool) -> None:
+def certify_into(
+    out: Path, asked: Asked, settings: Settings, *, seed: int | None, quiet: bool, seconds: float | None = None
+) -> None:
     """Cast the votes that `out` lacks, with a progress bar."""
     from vauban.runs.certify import certify as run
     from vauban.runs.folder import Outlook, Source
 
     def bar(outlook: Outlook) -> AbstractContextManager[Callable[[int], None]]:
-        if outlook.inputs_done and not quiet:
+        if outlook.inputs_done and not quiet and not outlook.endless:
             typer.echo(f"{out}: {outlook.inputs_done} of {outlook.inputs} inputs are done already", err=True)
-        doing = f"certifying {outlook.inputs - outlook.inputs_done} inputs"
-        return common.progress(doing, outlook.votes_left, "votes", quiet)
+        left = outlook.inputs - outlook.inputs_done
+        if outlook.endless:
+            until = "until Ctrl-C, which keeps what was earned" if seconds is None else f"for {seconds:g} s"
+            return common.counter(f"certifying {outlook.inputs} inputs {until}", "votes", quiet)
+        if outlook.votes_left is None:
+            return common.progress(f"certifying {left} inputs", left, "inputs", quiet)
+        return common.progress(f"certifying {left} inputs", outlook.votes_left, "votes", quiet)
 
     source = Source(
         asked.data.name,
@@ -134,4 +170,5 @@ def certify_into(out: Path, asked: Asked, settings: Settings, *, seed: int | Non
         asked.loaded.spec,
         asked.loaded.fingerprint,
     )
-    run(out, asked.smoothed, asked.inputs, source, settings, seed=seed, bar=bar)
+    with common.plain_warnings():
+        run(out, asked.smoothed, asked.inputs, source, settings, seed=seed, seconds=seconds, bar=bar)

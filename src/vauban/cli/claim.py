@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 @example(
     "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
     "vauban claim runs/mnist --threat l0",
-    "vauban claim runs/band --patch 2x20 --out standing.csv",
+    "vauban claim runs/band --patch 28x2 --out standing.csv",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
     "vauban claim votes.npz --smoothing partition:aggregate=runoff",
 )
 def claim(
     votes: Annotated[
-        Path, typer.Argument(help="a run folder, a text file (counts per class, label last, a row per input), or a .npz")
+        Path,
+        typer.Argument(help="a run folder, a text file (counts per class, label last, a row per input), or a .npz"),
     ],
     smoothing: Annotated[
         str | None, typer.Option("--smoothing", "-s", help="law of the noise; needed for a text file")
@@ -53,6 +54,7 @@ def claim(
     from vauban.certificates.law import Law
     from vauban.claims import derive, derive_exact_from_counts, refuse_sampled_settings
     from vauban.cli.asked import check_out
+    from vauban.cli.poison_claim import claim_votes, is_poisoning
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
@@ -62,13 +64,19 @@ def claim(
     wanted = parse_radii(radii)
     if out:
         check_out(out)
+    if is_poisoning(votes):
+        unused = {"--alpha": alpha, "--bounds": bounds, "-n": n, "--threat": threat, "--shape": shape, "--patch": patch}
+        claim_votes(votes, smoothing, k, wanted, out, json, unused)
+        return
     if votes.is_dir():
         run = read_votes(votes)
         inputs = len(run.manifest["data"]["index"])
-        if n is None and len(run.complete) < inputs:
-            typer.echo(f"{votes} is not finished: claims for {len(run.complete)} of its {inputs} inputs", err=True)
         certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing)
+        if n is None and len(run.complete) < inputs:
+            typer.echo(f"{votes} is not finished: claims for {len(certs)} of its {inputs} inputs", err=True)
     else:
+        if not votes.exists():
+            raise BadInput(f"{votes} does not exist: a run folder or a text file of counts is needed")
         if smoothing is None:
             raise BadInput(
                 f"{votes} holds bare counts: say which noise they were cast under, --smoothing gaussian:sigma=0.5"
@@ -88,6 +96,8 @@ def claim(
             certs = derive(counts, labels, noise, k=top, alpha=0.001 if alpha is None else alpha, bounds=bounds)
         index = None
     if patch is not None:
+        if threat is not None:
+            raise BadInput("--patch asks about patches as they are: leave --threat out")
         _claim_patch(certs, index, patch, out, json)
         return
     if threat is not None:
@@ -114,7 +124,7 @@ def claim(
         common.print_json(summary | {"claims": claims})
         return
     statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
-    title = f"{certs.law.spec}, {certs.votes_per_input:,} votes an input, {statistics}"
+    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes an input, {statistics}"
     title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
     columns = headers({"certified": [], "k": certs.k, "exact": certs.exact, "rho": rho} | summary)
     common.print_table(columns[: len(lines[0])], lines, title=title)
@@ -129,8 +139,8 @@ def _claim_patch(
     from vauban.errors import BadInput
     from vauban.files import replace_file
 
-    sides = read_shape(patch)
-    if len(sides) != 2:
+    sides = [int(side) for side in patch.split("x") if side.isascii() and side.isdigit()]
+    if len(sides) != 2 or min(sides) < 1 or patch.count("x") != 1:
         raise BadInput(f"--patch {patch}: a height and a width in pixels are needed, for example --patch 5x5")
     standing = certs.stands((sides[0], sides[1]))
     places = range(len(certs)) if index is None else index.tolist()

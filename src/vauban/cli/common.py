@@ -38,6 +38,16 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
 SeedOption = Annotated[
     int | None, typer.Option(help="seed of the noise [from the operating system]", show_default=False)
 ]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(
+        help="fp32, tf32 (NVIDIA), bf16 or fp16, in which the network answers; a certificate speaks of that precision alone"
+    ),
+]
+CompileOption = Annotated[
+    bool,
+    typer.Option("--compile", help="compile noise, network and counting with torch.compile (a classifier of its own)"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
@@ -66,6 +76,16 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         return run
 
     return wrap
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Say warnings in one line, without the place in the source that raised them."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+        yield
 
 
 def pick_device(name: str) -> str:
@@ -126,6 +146,25 @@ def _lines(label: str, total: int, unit: str, every: float = 10.0) -> Iterator[C
     yield tick
 
 
+@contextmanager
+def counter(label: str, unit: str, quiet: bool = False, every: float = 10.0) -> Iterator[Callable[[int], None]]:
+    """Where nobody knows how much there is to do: say what is being done, and every ten seconds how far it is."""
+    began = told = time.monotonic()
+    done = 0
+
+    def tick(more: int) -> None:
+        nonlocal told, done
+        done += more
+        now = time.monotonic()
+        if now - told >= every and not quiet:
+            told = now
+            print(f"{done:,} {unit}, {done / (now - began):,.0f}/s", file=sys.stderr, flush=True)
+
+    if not quiet:
+        print(label, file=sys.stderr, flush=True)
+    yield tick
+
+
 def print_json(value: Any) -> None:
     """Print for machines."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
@@ -148,3 +187,11 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     if title:
         console.print(Text(title))
     console.print(table)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"

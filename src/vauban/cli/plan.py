@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vauban.cli import common
-from vauban.cli.common import example
+from vauban.cli.certify import StopOption
+from vauban.cli.common import duration, example
+from vauban.cli.plan_stopped import plan_stopped
 
 if TYPE_CHECKING:
     from vauban.cli.asked import Asked
 
 
-@example("vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --alpha 0.001")
+@example(
+    "vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --alpha 0.001",
+    "vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --stop target:radius=0.5",
+)
 def plan(
     smoothing: common.SmoothingOption,
     data: common.DataOption = "mnist",
@@ -28,12 +33,16 @@ def plan(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
+    stop: StopOption = "fixed",
+    precision: common.PrecisionOption = "fp32",
     seconds: Annotated[float, typer.Option(help="how long to measure the model's speed")] = 2.0,
     json: common.JsonOption = False,
 ) -> None:
     """Say the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
     from vauban.bench.rate import votes_per_second
     from vauban.bounds.ranks import least_votes
+    from vauban.bounds.stopping import Fixed
+    from vauban.bounds.stopping import stop as stop_of
     from vauban.claims import check_alpha, check_k, default_bounds, largest_radius, least_n, refuse_sampled_settings
     from vauban.cli.asked import assemble
     from vauban.errors import BadInput
@@ -43,14 +52,27 @@ def plan(
     if alpha is not None:
         check_alpha(alpha)
     asked = assemble(
-        model=model, weights=weights, data=data, smoothing=smoothing, every=every, limit=limit, device=device
+        model=model,
+        weights=weights,
+        data=data,
+        smoothing=smoothing,
+        every=every,
+        limit=limit,
+        device=device,
+        precision=precision,
     )
+    how = stop_of(stop)
     check_k(k, asked.smoothed.num_classes)
     if asked.smoothed.exact:
-        refuse_sampled_settings(str(asked.smoothed.smoothing.spec), n=n, alpha=alpha, bounds=bounds)
+        wanted = None if isinstance(how, Fixed) else stop
+        refuse_sampled_settings(str(asked.smoothed.smoothing.spec), stop=wanted, n=n, alpha=alpha, bounds=bounds)
         _plan_exactly(asked, k, seconds, json)
         return
-    n, alpha = CERTIFY_VOTES if n is None else n, DEFAULT_ALPHA if alpha is None else alpha
+    alpha = DEFAULT_ALPHA if alpha is None else alpha
+    if not isinstance(how, Fixed):
+        plan_stopped(asked, how, k=k, n=n, alpha=alpha, bounds=bounds, seconds=seconds, json=json)
+        return
+    n = CERTIFY_VOTES if n is None else n
     classes, law, inputs = asked.smoothed.num_classes, asked.smoothed.sampled_law(asked.inputs), len(asked.index)
     way = bounds or default_bounds(k)
     deviation = asked.smoothed.deviation(asked.inputs)
@@ -123,11 +145,3 @@ def _plan_exactly(asked: Asked, k: int, seconds: float, json: bool) -> None:
     ]
     common.print_table([f"{result['smoothing']}, top {k}, exact", ""], rows)
     typer.echo(f"A radius covers {law.threat.sentence('it')}.")
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -24,11 +24,16 @@ def predict(
     limit: common.LimitOption = None,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
     device: common.DeviceOption = "auto",
+    precision: common.PrecisionOption = "fp32",
+    compile: common.CompileOption = False,
     seed: common.SeedOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Predict the top k labels of each input, or say that it is undecided."""
+    """Predict the top k labels of each input, or say that it is undecided.
+
+    To ask the classifier that a run certified, give the --precision and --compile of that run.
+    """
     from vauban.cli.asked import assemble, check_out, read_in_flight
     from vauban.files import replace_file
 
@@ -41,12 +46,14 @@ def predict(
         limit=limit,
         device=device,
         in_flight=read_in_flight(batch),
+        precision=precision,
+        compile=compile,
     )
     if out:
         check_out(out)
     inputs = len(asked.index)
     votes = asked.smoothed.predict_votes(k=k, n=n, alpha=alpha, seed=seed, inputs=asked.inputs)
-    with common.progress(f"predicting {inputs} inputs", inputs * votes, "votes", json) as tick:
+    with common.plain_warnings(), common.progress(f"predicting {inputs} inputs", inputs * votes, "votes", json) as tick:
         predictions = asked.smoothed.predict(asked.data.images, k=k, n=n, alpha=alpha, seed=seed, tick=tick)
     truth = asked.data.labels
     answers = list(zip(asked.index.tolist(), predictions, strict=True))

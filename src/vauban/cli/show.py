@@ -25,8 +25,8 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
         _show_unlabelled(folder, certs, json)
         return
     curves = [certs, *(certificates(votes, k=k)[0] for k in other_k)]
-    title = f"{manifest['data']['spec']}, {manifest['smoothing']}, {manifest['statistics']['n']:,} votes an input"
-    title += ", exact" if certs.exact else ""
+    title = f"{manifest['data']['spec']}, {manifest['smoothing']}, {certs.votes_per_input:,.0f} votes an input"
+    title += ", exact" if certs.exact else f", {stop}" if (stop := manifest["statistics"].get("stop")) else ""
     picture: str | None = str(folder / CURVE)
     try:
         draw(folder / CURVE, curves, title=title)

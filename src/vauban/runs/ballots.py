@@ -116,8 +116,8 @@ def read_ballots(folder: Path) -> KeptBallots:
             if piece.input not in positions:
                 raise Lie(f"{where}: input {piece.input} is not in the manifest")
             place = positions[piece.input], slice(piece.first, piece.first + len(piece.votes))
-            if there[place].any():
-                raise Lie(f"{where}: views of input {piece.input} have voted before")
+            if (there[place] & (votes[place] != piece.votes).reshape(len(piece.votes), -1).any(axis=1)).any():
+                raise Lie(f"{where}: views of input {piece.input} have voted otherwise before")
             there[place], votes[place] = True, piece.votes
     except (KeyError, TypeError) as problem:
         raise Lie(f"{folder / manifests.FILE} lacks or garbles {problem}") from None

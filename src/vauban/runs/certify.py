@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from vauban import seed as seeds
-from vauban.claims import Certificates, default_bounds
-from vauban.errors import BadInput, RunRefused
+from vauban.bounds.stopping import Fixed, Stop
+from vauban.bounds.stopping import stop as stop_of
+from vauban.claims import Certificates, default_bounds, refuse_sampled_settings
+from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.inputs import Inputs, check_labels
 from vauban.runs import exact
 from vauban.runs import manifest as manifests
-from vauban.runs.derive import SEAL, Votes, certificates, read_tallies
+from vauban.runs.derive import CLAIMS, SEAL, Votes, certificates, read_tallies
 from vauban.runs.folder import Outlook, Source, begin, check_sealed, close, locked, manifest_of
 from vauban.runs.manifest import Manifest
-from vauban.runs.tallies import Tally, Writer
+from vauban.runs.poll import Done, Job, poll
+from vauban.runs.stopped import described, is_endless
+from vauban.runs.tallies import Writer
 from vauban.seed import Seed
-from vauban.smoothed import SmoothedClassifier, Tick, check_n0
+from vauban.smoothed import SmoothedClassifier, Tick, check_n0, check_seconds
 from vauban.smoothing import SMOOTHINGS
-from vauban.smoothing.random import Stream
+from vauban.voting.voter import Voter
 
 
 @dataclass(frozen=True)
 class Settings:
     """What is asked of every input. `label`: "given" certifies the true label, "votes" lets n0 votes choose it.
 
+    `stop`: when an input has enough votes, see `SmoothedClassifier.certify`; n is the most it can get, None with "anytime".
     Where the smoothing is exact every view votes, and only `k` and `label` (with "votes", the winner is certified) matter.
     """
 
     k: int = 1
-    n: int = 100_000
+    n: int | None = 100_000
     alpha: float = 1e-3
     bounds: str | None = None
     label: str = "given"
     n0: int = 100
+    stop: str = "fixed"
+
+    @property
+    def way(self) -> Stop:
+        """The wish behind `stop`."""
+        return stop_of(self.stop)
 
 
 def certify(
@@ -49,36 +62,54 @@ def certify(
     settings: Settings,
     *,
     seed: int | None = None,
+    seconds: float | None = None,
     bar: Callable[[Outlook], AbstractContextManager[Tick]] | None = None,
     order: Sequence[int] | None = None,
 ) -> Certificates:
     """Certify every input of `inputs`, keeping votes in `folder`; a folder of the same settings is taken up where it ended.
 
-    `bar` is told what is left to do and gives a context whose value is told of votes as they are cast. `order` is the order
-    in which inputs (by position) are polled; it changes nothing but the order of lines.
+    `bar` is told what is left to do and gives a context whose value is told of votes as they are counted, or of inputs as
+    they are decided. `order` is the order in which inputs (by position) are polled; it changes nothing but the order of lines.
+    With stop="anytime" it ends after so many `seconds` or with Ctrl-C, and seals what has been earned; the same call goes on.
     """
     name = smoothed.smoothing.spec.name
     if name not in SMOOTHINGS:
         raise BadInput(f"{name} has no text form that a run folder could keep: certify with it in Python")
     if smoothed.exact:
+        stop = None if isinstance(settings.way, Fixed) else settings.stop
+        refuse_sampled_settings(str(smoothed.smoothing.spec), stop=stop, seconds=seconds)
         exact.check(smoothed, inputs, source, settings.k, settings.label)
         return exact.certify(folder, smoothed, inputs, source, settings.k, settings.label, bar=bar)
-    smoothed.check(k=settings.k, n=settings.n, alpha=settings.alpha, bounds=settings.bounds, inputs=inputs)
+    rules = _statistics(smoothed, inputs, settings)
+    check_seconds(settings.way, seconds, needed=False)
     _check_labels(settings, source, len(inputs.values), smoothed.num_classes)
     with locked(folder):
         secret = _seed(folder, seed)
-        manifest = _manifest(folder, smoothed, inputs, source, settings, secret)
-        voter = smoothed.voter(inputs.values.shape[1:])
-        begin(folder, manifest, lambda: voter.probe(inputs.values[0], inputs.levels), lambda: secret.write(folder))
+        voter = _voter(folder, smoothed, inputs, settings)
+        manifest = _manifest(folder, smoothed, inputs, source, settings, rules, voter, secret)
+        begin(folder, manifest, lambda: voter.probe(inputs.values, inputs.levels), lambda: secret.write(folder))
         votes = read_tallies(folder)
-        if (folder / SEAL).exists() and len(votes.complete) == len(inputs.values):
+        sealed = (folder / SEAL).exists()
+        if sealed and votes.finished(sealed):
             check_sealed(folder, votes)
-            return certificates(votes)[0]
+            if not is_endless(manifest):
+                return certificates(votes)[0]
+        for file in (SEAL, CLAIMS):
+            (folder / file).unlink(missing_ok=True)
         torch.set_num_threads(manifest["compute"]["threads"])
-        smoothed.rows = manifest["compute"]["rows"]
-        with bar(_outlook(votes)) if bar else nullcontext(None) as tick:
-            _poll(folder, smoothed, inputs, votes, secret, order or range(len(inputs.values)), tick)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            with bar(_outlook(votes)) if bar else nullcontext(None) as tick:
+                _poll(folder, smoothed, inputs, votes, secret, order, tick, deadline)
+        except KeyboardInterrupt:
+            if not is_endless(manifest):
+                raise
         votes = read_tallies(folder)
+        if not votes.finished(sealed=True):
+            raise Incomplete(
+                f"{folder} has a first look at {len(votes.begun)} of its {len(inputs.values)} inputs: what is there is kept; "
+                "run the same command again to go on"
+            )
         close(folder, votes)
     return certificates(votes)[0]
 
@@ -89,29 +120,41 @@ def _poll(
     inputs: Inputs,
     votes: Votes,
     secret: Seed,
-    order: Sequence[int],
+    order: Sequence[int] | None,
     tick: Tick | None,
+    deadline: float | None,
 ) -> None:
-    statistics, index = votes.manifest["statistics"], votes.manifest["data"]["index"]
-    voter = smoothed.voter(inputs.values.shape[1:])
-    with Writer(folder, manifests.identity(votes.manifest), votes.sound_length) as writer:
-        for position in order:
-            number, x = index[position], inputs.values[position]
-            if statistics["label"] == "votes" and position not in votes.chosen:
-                n0 = statistics["n0"]
-                for look, counts in voter.cast(x, Stream(secret, "choose", number), [n0], inputs.levels, tick=tick):
-                    writer.keep(Tally(number, "choose", look, counts))
-            last = votes.last(position)
-            done, before = (last.votes, last.counts) if last else (0, np.zeros(smoothed.num_classes, dtype=np.int64))
-            looks = [look for look in statistics["looks"] if look > done]
-            if looks:
-                stream = Stream(secret, "count", number)
-                for look, counts in voter.cast(x, stream, looks, inputs.levels, after=done, tick=tick):
-                    writer.keep(Tally(number, "count", look, before + counts))
+    manifest, index = votes.manifest, votes.manifest["data"]["index"]
+    labels = manifest["data"]["label"] if manifest["statistics"]["label"] == "given" else None
+    job = Job(manifest["statistics"], votes.rule, labels)
+    done = {
+        index[position]: Done(
+            votes.chosen[position].counts if position in votes.chosen else None, votes.looks(position)
+        )
+        for position in {*votes.chosen, *votes.begun}
+    }
+    by_vote = votes.rule is None or is_endless(manifest)
+    with Writer(folder, manifests.identity(manifest), votes.sound_length) as writer:
+        for tally, last in poll(
+            smoothed,
+            inputs,
+            index,
+            secret,
+            job,
+            done,
+            order=order,
+            tick=tick if by_vote else None,
+            deadline=deadline,
+        ):
+            writer.keep(tally)
+            if last and tick and not by_vote:
+                tick(1)
 
 
 def _outlook(votes: Votes) -> Outlook:
     statistics, inputs = votes.manifest["statistics"], len(votes.manifest["data"]["index"])
+    if votes.rule is not None:
+        return Outlook(None, len(votes.complete), inputs, is_endless(votes.manifest))
     left = 0
     for position in range(inputs):
         last = votes.last(position)
@@ -120,21 +163,51 @@ def _outlook(votes: Votes) -> Outlook:
     return Outlook(left, len(votes.complete), inputs)
 
 
+def _voter(folder: Path, smoothed: SmoothedClassifier, inputs: Inputs, settings: Settings) -> Voter:
+    """The voter of this run, in the shape it began with or one that is chosen now and fixed."""
+    old = manifests.read(folder).get("compute", {}) if (folder / manifests.FILE).exists() else {}
+    share = not isinstance(settings.way, Fixed)
+    voter = smoothed.voter(inputs, share=share, rows=old.get("rows"), block=old.get("block"))
+    smoothed.rows, smoothed.block, smoothed.compile = voter.rows, voter.block_size, voter.compiled
+    return voter
+
+
+def _statistics(smoothed: SmoothedClassifier, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """What a manifest says of when inputs have enough votes; settings that can certify nothing are refused."""
+    way = settings.way
+    if not isinstance(way, Fixed):
+        rule = smoothed.rule(way, inputs, k=settings.k, n=settings.n, alpha=settings.alpha, bounds=settings.bounds)
+        return {"bounds": "binocp", **described(way, rule)}
+    if settings.n is None:
+        raise BadInput("n=None with stop=fixed: say how many votes each input gets")
+    smoothed.check(k=settings.k, n=settings.n, alpha=settings.alpha, bounds=settings.bounds, inputs=inputs)
+    return {"bounds": settings.bounds or default_bounds(settings.k), "looks": manifests.looks_up_to(settings.n)}
+
+
 def _manifest(
-    folder: Path, smoothed: SmoothedClassifier, inputs: Inputs, source: Source, settings: Settings, secret: Seed
+    folder: Path,
+    smoothed: SmoothedClassifier,
+    inputs: Inputs,
+    source: Source,
+    settings: Settings,
+    rules: dict[str, Any],
+    voter: Voter,
+    secret: Seed,
 ) -> Manifest:
-    bounds = settings.bounds or default_bounds(settings.k)
     statistics = {
         "k": settings.k,
         "n": settings.n,
         "alpha": settings.alpha,
-        "bounds": bounds,
-        "alpha_split": manifests.ALPHA_SPLIT[bounds],
+        "bounds": rules["bounds"],
+        "alpha_split": manifests.ALPHA_SPLIT[rules["bounds"]],
         "label": settings.label,
         "n0": settings.n0 if settings.label == "votes" else 0,
-        "looks": manifests.looks_up_to(settings.n),
+        **rules,
     }
-    return manifest_of(folder, smoothed, inputs, source, statistics, {"seed_commitment": secret.commitment})
+    compute: dict[str, Any] = {"block": voter.block_size} if voter.places > 1 or "stop" in rules else {}
+    compute |= {"compile": True} if voter.compiled else {}
+    commitment = {"seed_commitment": secret.commitment}
+    return manifest_of(folder, smoothed, inputs, source, statistics, commitment, compute)
 
 
 def _seed(folder: Path, number: int | None) -> Seed:

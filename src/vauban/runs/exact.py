@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.claims import Certificates
-from vauban.errors import BadInput
+from vauban.errors import BadInput, CannotWrite
 from vauban.inputs import Inputs, check_labels
 from vauban.runs import manifest as manifests
 from vauban.runs.ballots import KeptBallots, Piece, Writer, read_ballots
@@ -78,8 +78,12 @@ def _poll(
             try:
                 for first, votes in enumerator.cast(inputs.values, views, start, stop, tick):
                     pending.add(first, votes)
-            finally:
+            except CannotWrite:
+                raise
+            except BaseException:
                 pending.write()
+                raise
+            pending.write()
 
 
 class _Pending:
@@ -107,11 +111,12 @@ class _Pending:
         if stop <= self._first:
             return
         votes = np.concatenate(self._votes)
-        first, start = self._first, 0
-        while first < stop:
-            position, view = divmod(first, self._views)
-            count = min(self._views - view, stop - first)
-            self._writer.keep(Piece(self._index[position], view, votes[start : start + count]))
-            first, start = first + count, start + count
-        self._first, self._votes = first, [votes[start:]] if start < len(votes) else []
+        while self._first < stop:
+            position, view = divmod(self._first, self._views)
+            count = min(self._views - view, stop - self._first)
+            piece, votes = Piece(self._index[position], view, votes[:count]), votes[count:]
+            self._first, self._votes = self._first + count, [votes] if len(votes) else []
+            self._writer.keep(
+                piece
+            )  # counted as written before it is: an interruption loses it, and never writes it twice
         self._written = time.monotonic()

@@ -23,7 +23,9 @@ from vauban.runs import manifest as manifests
 from vauban.runs.ballots import KeptBallots
 from vauban.runs.derive import CLAIMS, SEAL, Votes, seal
 from vauban.runs.manifest import Manifest
-from vauban.smoothed import SmoothedClassifier, choose_rows
+from vauban.smoothed import SmoothedClassifier
+from vauban.voting.choosing import choose_rows
+from vauban.voting.precision import PRECISIONS
 
 LOCK_FILE = ".lock"
 
@@ -42,11 +44,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run has still to do."""
+    """What a run has still to do. `votes_left` is None where each input stops by itself: then inputs are told, not votes."""
 
-    votes_left: int
+    votes_left: int | None
     inputs_done: int
     inputs: int
+    endless: bool = False
 
 
 def manifest_of(
@@ -56,8 +59,9 @@ def manifest_of(
     source: Source,
     statistics: dict[str, Any],
     rest: dict[str, Any],
+    compute: dict[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest of a run: what all runs have, `statistics`, and `rest` for what its kind adds."""
+    """The manifest of a run: what all runs have, `statistics`, and `rest` and `compute` for what its kind adds."""
     existing = manifests.read(folder).get("compute", {}) if (folder / manifests.FILE).exists() else {}
     shape = inputs.values.shape[1:]
     threat = smoothed.smoothing.threat
@@ -74,11 +78,12 @@ def manifest_of(
         },
         "compute": {
             "rows": smoothed.rows or existing.get("rows") or choose_rows(shape, smoothed.device),
-            "dtype": "float32",
+            "dtype": PRECISIONS[smoothed.precision],
             "device": device_name(smoothed.device),
             "threads": existing.get("threads") or torch.get_num_threads(),
             "channels_last": smoothed.channels_last,
             "torch": str(torch.__version__),
+            **(compute or {}),
         },
         "statistics": statistics,
         **rest,

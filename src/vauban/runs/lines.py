@@ -70,11 +70,13 @@ class Writer:
             if time.monotonic() - self._synced > _SYNC_EVERY:
                 os.fsync(self._file)
                 self._synced = time.monotonic()
-        except OSError as problem:
+        except BaseException as problem:  # a line is there whole or not at all, also after Ctrl-C
             os.ftruncate(self._file, before)
+            if not isinstance(problem, OSError):
+                raise
             advice = "make room" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "mend this"
             raise CannotWrite(
-                f"{self._path} cannot be written ({problem.strerror}); every tally before this one is kept: "
+                f"{self._path} cannot be written ({problem.strerror}); everything before this line is kept: "
                 f"{advice} and run the same command again"
             ) from problem
 

@@ -62,7 +62,7 @@ def wording(manifest: Manifest) -> str:
         f"For each input that is not abstained, with probability at least 1 - {statistics['alpha']!r} over the votes, "
         f"{label} is among the top {statistics['k']} of the smoothed classifier ({manifest['smoothing']}, over the base "
         f"classifier {manifest['model']['sha256'][:12]} in the arithmetic recorded here) for {threat.sentence('its radius')}. "
-        f"{attacks}"
+        f"{attacks}" + (f" Votes stopped by {statistics['stop']}." if statistics.get("stop") else "")
     )
 
 

@@ -17,8 +17,9 @@ _SHIFTS = (_REST, _REST - GUIDE_BITS, _REST - 2 * GUIDE_BITS)  # where the three
 class GridNoise:
     """Inverts the table of a rounded law.
 
-    On the CPU the first 16 bits of a word decide nearly always: a guide table holds the value of every bucket that no
-    threshold cuts, and only words in a cut bucket are searched. Elsewhere all are searched, which needs no waiting.
+    The first 16 bits of a word decide nearly always: a guide table holds the value of every bucket that no threshold cuts.
+    On the CPU only words in a cut bucket are searched. Elsewhere all take the same way, so that nothing waits for a number and
+    shapes are known to a compiler; words that the guide has decided are searched as 0, from one place in memory.
     """
 
     def __init__(self, law: RoundedNoise):
@@ -29,22 +30,29 @@ class GridNoise:
         width = np.int16 if most < np.iinfo(np.int16).max else np.int32
         self._cut = np.iinfo(width).min
         self._guide = np.where(first == last, first, self._cut).astype(width)
-        self._tables: dict[torch.device, torch.Tensor] = {}
+        self._tables: dict[torch.device, list[torch.Tensor]] = {}
 
     def draw(self, words: torch.Tensor) -> torch.Tensor:
         """Integers in grid steps, one per word, same shape: int16 or int32."""
         if self._on_cpu(words):
             return self._draw_on_cpu(words)
-        return self._search(words)
+        guided = self._on(words.device)[0][words >> _REST].int()
+        cut = guided == self._cut
+        return torch.where(cut, self._search(torch.where(cut, words, 0)), guided)
 
     def _on_cpu(self, words: torch.Tensor) -> bool:
         return words.device.type == "cpu"
 
+    def _on(self, device: torch.device) -> list[torch.Tensor]:
+        """The guide, the thresholds and where packed numbers begin, on a device."""
+        if device not in self._tables:
+            tables = torch.from_numpy(self._guide), torch.from_numpy(self.law.thresholds), torch.tensor(_SHIFTS)
+            self._tables[device] = [table.to(device) for table in tables]
+        return self._tables[device]
+
     def _search(self, words: torch.Tensor) -> torch.Tensor:
-        if words.device not in self._tables:
-            self._tables[words.device] = torch.from_numpy(self.law.thresholds).to(words.device)
-        table = self._tables[words.device]
-        return torch.searchsorted(table, words.contiguous(), right=True, out_int32=True).sub_(self.law.offset)
+        thresholds = self._on(words.device)[1]
+        return torch.bucketize(words, thresholds, right=True, out_int32=True) - self.law.offset
 
     def noisy(self, x: torch.Tensor, words: torch.Tensor, levels: int) -> torch.Tensor:
         """Whole numbers `x` [1 or n, size] plus packed noise, as float32 fractions of `levels`, [n, size]."""
@@ -71,12 +79,14 @@ class GridNoise:
         if self._on_cpu(words):
             noise = self._packed_on_cpu(words.numpy(), size).swapaxes(0, 1)
             return torch.from_numpy(noise.reshape(len(words), 3 * main))[:, :size]
-        pieces = torch.cat([words[:, :main] >> shift & 0xFFFF for shift in _SHIFTS], dim=1)
-        start, end = pieces << _REST, pieces << _REST | (1 << _REST) - 1
-        first = self._search(start)
-        rank = (first != self._search(end)).cumsum(1).sub_(1).clamp_(0, more - 1)
-        rest = words[:, main:].gather(1, rank) & (1 << _REST) - 1
-        return self._search(start | rest)[:, :size]
+        guide, _, shifts = self._on(words.device)
+        pieces = (words[:, None, :main] >> shifts[:, None] & 0xFFFF).flatten(1)
+        guided = guide[pieces].int()
+        cut = guided == self._cut
+        rank = cut.cumsum(1, dtype=torch.int32).sub(1).clamp(0, more - 1)
+        rest = words[:, main:].gather(1, rank.long()) & (1 << _REST) - 1
+        found = self._search(torch.where(cut, pieces << _REST | rest, 0))
+        return torch.where(cut, found, guided)[:, :size]
 
     def _packed_on_cpu(self, words: np.ndarray, size: int) -> np.ndarray:
         """Packed noise [3, n, words for three], number i * main + j of a row at [i, row, j]."""
@@ -112,10 +122,14 @@ def grid_noise(law: Law, levels: int) -> GridNoise:
 def to_unit(steps: torch.Tensor, levels: int) -> torch.Tensor:
     """Whole numbers of steps as float32 fractions of `levels`, the same bits on every device; may reuse float `steps`.
 
-    The divisor is a tensor: by a Python number, CUDA multiplies with its rounded inverse.
+    Elsewhere than on the CPU, where a division may be approximate, they are multiplied by 1 / levels in float64. The product
+    is wrong by under 2^-51 of itself, and a fraction k / levels of k < 2^20 is no midpoint of two float32 and at least
+    2^-25 / levels of itself away from every one, so it is rounded to the same float32.
     """
-    steps = steps.float()
-    return steps.div_(steps.new_full((), levels))
+    if steps.device.type == "cpu":
+        steps = steps.float()
+        return steps.div_(steps.new_full((), levels))
+    return (steps.double() * (1 / levels)).float()
 
 
 def uniforms(words: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ every device sees the same words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,19 +47,57 @@ class Stream:
         return words.view(np.int64)
 
     def _torch_words(self, first: int, count: int, device: torch.device) -> torch.Tensor:
-        # NumPy steps its counter before it draws, hence the + 1.
-        c0 = torch.arange(first + 1, first + 1 + count, dtype=torch.int64, device=device)
-        c1 = torch.full_like(c0, _signed(self.input))
-        c2 = torch.full_like(c0, STAGES[self.stage])
-        c3 = torch.zeros_like(c0)
-        k0, k1 = self.seed.key & (2**64 - 1), self.seed.key >> 64
-        for _ in range(_ROUNDS):
-            high0, low0 = _multiply(c0, _MULTIPLIERS[0])
-            high1, low1 = _multiply(c2, _MULTIPLIERS[1])
-            c0, c1, c2, c3 = high1 ^ c1 ^ _signed(k0), low1, high0 ^ c3 ^ _signed(k1), low0
-            k0, k1 = (k0 + _INCREMENTS[0]) % 2**64, (k1 + _INCREMENTS[1]) % 2**64
-        words = torch.stack([c0, c1, c2, c3], dim=1).view(-1)
-        return (words >> 1) & (2**63 - 1)
+        streams = torch.tensor([[self.input, STAGES[self.stage]]], device=device)
+        return philox(round_keys(self.seed, device), streams, torch.tensor([first], device=device), count).view(-1)
+
+
+def words_of(
+    streams: Sequence[Stream], starts: Sequence[int], views: int, per_view: int, device: torch.device
+) -> torch.Tensor:
+    """Words of `views` views from each start of each stream, all of one seed, one after the other: one call for many inputs.
+
+    int64 [len(streams) * views, per_view], the same as `Stream.words` gives one by one.
+    """
+    if device.type == "cpu":
+        each = [stream.words(start, views, per_view, device) for stream, start in zip(streams, starts, strict=True)]
+        return each[0] if len(each) == 1 else torch.cat(each)
+    return addressed_words(
+        round_keys(streams[0].seed, device), addresses(streams, starts).to(device, non_blocking=True), views, per_view
+    )
+
+
+def addresses(streams: Sequence[Stream], starts: Sequence[int]) -> torch.Tensor:
+    """Where words begin, int64 [len(streams), 3]: the input's number, the stage, the first view."""
+    return torch.tensor([[s.input, STAGES[s.stage], start] for s, start in zip(streams, starts, strict=True)])
+
+
+def addressed_words(keys: torch.Tensor, at: torch.Tensor, views: int, per_view: int) -> torch.Tensor:
+    """Words for `addresses`, made by torch alone: elementwise, of fixed shape, and so open to compilation."""
+    blocks = -(-per_view // WORDS_PER_BLOCK)
+    words = philox(keys, at[:, :2], at[:, 2] * blocks, views * blocks)
+    return words.view(len(at) * views, blocks * WORDS_PER_BLOCK)[:, :per_view]
+
+
+def round_keys(seed: Seed, device: torch.device) -> torch.Tensor:
+    """What every round of Philox mixes in, int64 [rounds, 2]."""
+    pair = [seed.key & (2**64 - 1), seed.key >> 64]
+    keys = [
+        [_signed((k + i * step) % 2**64) for k, step in zip(pair, _INCREMENTS, strict=True)] for i in range(_ROUNDS)
+    ]
+    return torch.tensor(keys, device=device)
+
+
+def philox(keys: torch.Tensor, streams: torch.Tensor, first: torch.Tensor, count: int) -> torch.Tensor:
+    """Words of `count` blocks from block `first` [s] on, of the (input, stage) in `streams` [s, 2]: int64 [s, 4 * count]."""
+    # NumPy steps its counter before it draws, hence the + 1.
+    c0 = first[:, None] + torch.arange(1, count + 1, device=first.device)
+    c1, c2, c3 = streams[:, :1], streams[:, 1:], torch.zeros_like(streams[:, :1])
+    for key in keys.unbind():
+        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ key[0], low1, high0 ^ c3 ^ key[1], low0
+    words = torch.stack([c.expand(-1, count) for c in (c0, c1, c2, c3)], dim=2).flatten(1)
+    return (words >> 1) & (2**63 - 1)
 
 
 def _signed(word: int) -> int:

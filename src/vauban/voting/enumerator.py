@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.certificates.exact import ExactLaw
-from vauban.errors import BadInput
 from vauban.smoothing.base import Smoothing
+from vauban.voting.alone import judged_alone
+from vauban.voting.precision import dtype_of, in_precision
 from vauban.voting.scores import Model, not_comparable, scores_of, votes_of
 
 
@@ -32,6 +33,7 @@ class Enumerator:
     in_flight: int = 1
     channels_last: bool = False
     threshold: float | None = None
+    precision: str = "fp32"
 
     def cast(
         self,
@@ -49,7 +51,7 @@ class Enumerator:
         last = len(inputs) * views if end is None else end
         for start in range(begin - begin % self.rows, last, self.rows * self.in_flight):
             stop = min(start + self.rows * self.in_flight, last)
-            cast = [self._votes(self._views(inputs, views, first)) for first in range(start, stop, self.rows)]
+            cast = [self._votes(self._shape(inputs, views, first)) for first in range(start, stop, self.rows)]
             first = max(start, begin)
             votes = torch.cat(cast)[first - start : stop - start].cpu().numpy()
             self._refuse_nan(votes)
@@ -60,31 +62,27 @@ class Enumerator:
     def probe(self, inputs: torch.Tensor, views: int) -> None:
         """Ask for one shape and then for the same views again, in other rows and next to others: a claim about every view
         needs a base classifier whose answer to a view depends on nothing else."""
-        shape = self._views(inputs, views, 0)
-        with torch.inference_mode():
-            first = scores_of(self.model, shape.clone(), self.num_classes)
-            self._refuse_nan(votes_of(first).cpu().numpy())
-            if not torch.equal(first, scores_of(self.model, shape.clone(), self.num_classes)):
-                raise BadInput(
-                    "the model gave two answers to the same views: exact claims need one that does not change"
-                )
-            others = shape.clone()
-            others[1::2] = shape.flip(0)[1::2]
-            if not torch.equal(first[::2], scores_of(self.model, others, self.num_classes)[::2]):
-                raise BadInput(
-                    "the model's answer to a view depends on the other views of the batch: exact claims need one that judges "
-                    "each by itself (is a normalisation layer still training?)"
-                )
-            moved = scores_of(self.model, self._laid_out(shape.roll(1, 0)), self.num_classes).roll(-1, 0)
-            if not torch.equal(first, moved):
-                raise BadInput(
-                    f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
-                    "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100"
-                )
+        shape = self._views(inputs, views, torch.linspace(0, len(inputs) * views - 1, self.rows).long())
 
-    def _views(self, inputs: torch.Tensor, views: int, start: int) -> torch.Tensor:
+        def ask(order: torch.Tensor) -> torch.Tensor:
+            return self._scores(self._laid_out(shape[order.to(shape.device)]))
+
+        with torch.inference_mode():
+            judged_alone(
+                ask,
+                self.rows,
+                check=lambda scores: self._refuse_nan(votes_of(scores).cpu().numpy()),
+                why="exact claims need",
+                advice=f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
+                "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100",
+            )
+
+    def _shape(self, inputs: torch.Tensor, views: int, start: int) -> torch.Tensor:
         """The views of the shape that begins with number `start`."""
-        numbers = torch.arange(start, start + self.rows).clamp_(max=len(inputs) * views - 1)
+        return self._views(inputs, views, torch.arange(start, start + self.rows).clamp_(max=len(inputs) * views - 1))
+
+    def _views(self, inputs: torch.Tensor, views: int, numbers: torch.Tensor) -> torch.Tensor:
+        """The views of these numbers [rows], which do not fall."""
         which = numbers // views
         some = inputs[int(which[0]) : int(which[-1]) + 1].to(self.device)
         words = (numbers % views)[:, None].to(self.device)
@@ -92,12 +90,16 @@ class Enumerator:
             some = some.index_select(0, (which - which[0]).to(self.device))
         return self._laid_out(self.smoothing.views(some, words, _law(self.smoothing).levels))
 
+    def _scores(self, views: torch.Tensor) -> torch.Tensor:
+        with in_precision(self.precision, self.device):
+            return scores_of(self.model, views.to(dtype_of(self.precision)), self.num_classes)
+
     def _laid_out(self, views: torch.Tensor) -> torch.Tensor:
         return views.contiguous(memory_format=torch.channels_last) if self.channels_last else views
 
     def _votes(self, views: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            scores = scores_of(self.model, views, self.num_classes)
+            scores = self._scores(views)
             if self.threshold is None:
                 return votes_of(scores)
             chances = scores.softmax(dim=1)

@@ -14,7 +14,10 @@ Model = Callable[[torch.Tensor], Any]
 
 
 def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tensor:
-    """The model's scores [rows, num_classes] for a batch of views, or an error that says what it answered instead."""
+    """The model's scores [rows, num_classes] for a batch of views, or an error that says what it answered instead.
+
+    Scores of 16 bits are widened to float32, which changes none of them.
+    """
     scores = model(views)
     if not isinstance(scores, torch.Tensor):
         try:
@@ -26,7 +29,11 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
             f"the model answered {tuple(scores.shape)} to {len(views)} views: scores of shape "
             f"({len(views)}, {num_classes}) are needed, one column per class"
         )
-    return scores
+    if scores.is_complex():
+        raise BadInput(f"the model answered scores of type {scores.dtype}: numbers that can be compared are needed")
+    if not scores.is_floating_point():
+        return scores.double()
+    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
 
 
 def votes_of(scores: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,424 @@
+"""Votes per second on one GPU, side by side in one process; then 500 inputs of ImageNet size certified at a radius.
+
+    python benchmarks/gpu_votes.py --seconds 230 --out gpu_votes.json
+
+Random weights (batch statistics from one batch of noise, so that scores stay finite): the speed is the network's, what it says
+is not. So that certifying has something to decide, the label is steered: the network's scores are computed in full, and then
+the mean of nine pixels of the view decides whether class 0 or class 1 gets the vote. Those pixels are set so that class 0 wins
+with probabilities spread as in P: means of tens of the 500 label probabilities of CIFAR-10 inputs, in order (sigma 0.25).
+
+Ways: "bare", forward passes on one batch that lies ready; "loop", the published script's loop (repeat, add noise, classify,
+bring every vote to the host, count in Python), network and layout as published; "vauban", the engine itself, many inputs a
+shape. Every result is written as soon as it is there; parts that do not fit into the time left are skipped and named, parts
+that fail are named with their error and cost nothing but themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from vauban.inputs import Inputs
+from vauban.layout import to_fast_layout
+from vauban.models import load
+from vauban.runs.certify import Settings, Source, certify
+from vauban.runs.derive import certificates, read_votes
+from vauban.runs.folder import device_name
+from vauban.seed import Seed
+from vauban.smoothed import SmoothedClassifier
+from vauban.verify import verify_run
+from vauban.voting.inquiry import counted_at
+from vauban.voting.precision import in_precision
+
+SIGMA, RADIUS, ALPHA, MOST = 0.25, 0.5, 0.001, 100_000
+P = (
+    "0.0002 0.0016 0.0071 0.0287 0.0668 0.1353 0.2048 0.2503 0.2857 0.3482 0.3967 0.4611 0.5166 0.5793 0.6333 0.6704 0.7109 "
+    "0.7494 0.7827 0.8303 0.8534 0.8803 0.9004 0.912 0.9322 0.9496 0.9604 0.9689 0.9767 0.9844 0.9891 0.9918 0.9944 0.9959 "
+    "0.9973 0.9983 0.9988 0.9992 0.9995 0.9998 0.9999 0.99995 0.99998 0.99999 0.99999 0.99999 0.99999 0.99999 0.99999 0.99999"
+)
+STEERING = 9
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network, the pictures it is asked about, and the shape it is asked in."""
+
+    name: str
+    spec: str
+    size: int
+    rows: int
+    block: int
+    inputs: int = 500
+
+
+NETWORKS = [
+    Network("ResNet-50", "resnet50", 224, 1024, 128),
+    Network("ResNet-110", "resnet110", 32, 4096, 128),
+]
+TINY = [
+    Network("tiny-a", "cnn-small:channels=3,classes=10,size=16", 16, 64, 16, 20),
+    Network("tiny-b", "cnn-small:channels=3,classes=10,size=12", 12, 128, 32, 20),
+]
+
+
+class Steered(torch.nn.Module):
+    """A network whose winner is class 0 or class 1 by the mean of nine pixels, after all its work is done."""
+
+    def __init__(self, net: torch.nn.Module):
+        super().__init__()
+        self.net = net
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        scores = self.net(views).float().clamp(-1e3, 1e3)
+        won = views[:, 0, 0, :STEERING].float().mean(dim=1) > 0.5
+        return torch.cat([scores[:, :2] + 1e4 * torch.stack([won, ~won], dim=1), scores[:, 2:]], dim=1)
+
+
+def pictures(network: Network) -> Inputs:
+    """Random pictures whose steering pixels give class 0 probabilities spread as those in P."""
+    values = torch.randint(
+        0,
+        256,
+        (network.inputs, 3, network.size, network.size),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(0),
+    )
+    values[:, 0, 0, :STEERING] = steering(network.inputs)
+    return Inputs(values, 255)
+
+
+def probabilities(count: int) -> np.ndarray:
+    """That many probabilities, spread as those in P."""
+    known = np.array([float(text) for text in P.split()])
+    order = np.random.default_rng(0).permutation(count)
+    return np.interp((order + 0.5) / count, (np.arange(len(known)) + 0.5) / len(known), known)
+
+
+def steering(count: int) -> torch.Tensor:
+    """Steering pixels [count, 9] whose mean is so far from 1/2 that class 0 wins with these probabilities."""
+    place = 0.5 + SIGMA / STEERING**0.5 * ndtri(probabilities(count))
+    total = np.clip(np.rint(STEERING * 255 * place), 0, STEERING * 255).astype(int)
+    return torch.from_numpy((total[:, None] + np.arange(STEERING)) // STEERING).to(torch.uint8)
+
+
+@dataclass
+class Report:
+    """What has been measured, on disk after every part; and the clock that says what still fits."""
+
+    path: Path
+    seconds: float
+    device: torch.device
+    began: float = field(default_factory=time.monotonic)
+    content: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self.began)
+
+    def keep(self, part: str, result: dict[str, Any]) -> None:
+        self.content.setdefault("results", []).append({"part": part, **result})
+        self.write()
+        print(f"[{self.seconds - self.left:6.1f} s] {part}: {json.dumps(result)}", flush=True)
+
+    def write(self) -> None:
+        self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+
+    @contextmanager
+    def part(self, name: str, needs: float) -> Iterator[bool]:
+        """Whether a part fits; whatever goes wrong in it is written down and ends there."""
+        if self.left < needs:
+            self.content.setdefault("skipped", []).append({"part": name, "needs": needs, "left": round(self.left, 1)})
+            self.write()
+            print(f"skipped, {self.left:.0f} s left: {name}", flush=True)
+            yield False
+            return
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                yield True
+            said = [str(w.message)[:300] for w in caught if "torch.compile failed" in str(w.message)]
+            if said:
+                self.content.setdefault("warnings", []).append({"part": name, "said": said})
+        except Exception as problem:
+            self.content.setdefault("failed", []).append({"part": name, "error": f"{problem!r}"[:500]})
+            traceback.print_exc()
+        self.write()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def clock(way: Callable[[int], None], passes: int, device: torch.device) -> float:
+    synchronise(device)
+    began = time.perf_counter()
+    way(passes)
+    synchronise(device)
+    return time.perf_counter() - began
+
+
+def rate(way: Callable[[int], None], rows: int, seconds: float, device: torch.device) -> dict[str, Any]:
+    """Votes per second after a warm-up, whose time (compilation, if any) is told too."""
+    warm = clock(way, 2, device)
+    each = clock(way, 2, device) / 2
+    passes = max(2, round(seconds / each))
+    spent = clock(way, passes, device)
+    return {"votes_per_second": round(passes * rows / spent, 1), "passes": passes, "warm_up_seconds": round(warm, 2)}
+
+
+class Bench:
+    """One network in every way."""
+
+    def __init__(self, network: Network, device: torch.device, compiled: bool):
+        self.network, self.device, self.compiled = network, device, compiled
+        self.inputs = pictures(network)
+        self._smoothed: dict[tuple[str, bool], SmoothedClassifier] = {}
+
+    def net(self) -> torch.nn.Module:
+        """The network with random weights and batch statistics of one batch of noise."""
+        net = load(self.network.spec, device=str(self.device), allow_random=True).module
+        norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        for norm in norms:
+            norm.momentum = 1.0
+        size = (32, 3, self.network.size, self.network.size)
+        with torch.no_grad():
+            net.train()
+            net(torch.rand(size, generator=torch.Generator().manual_seed(1)).to(self.device))
+            net.eval()
+        return Steered(net).eval()
+
+    def smoothed(self, precision: str, compiled: bool) -> SmoothedClassifier:
+        key = precision, compiled
+        if key not in self._smoothed:
+            net = self.net()
+            layout = to_fast_layout(net, 3, self.device, precision)
+            self._smoothed[key] = SmoothedClassifier(
+                net,
+                f"gaussian:sigma={SIGMA}",
+                num_classes=load(self.network.spec, allow_random=True).num_classes or 10,
+                device=self.device,
+                rows=self.network.rows,
+                block=self.network.block,
+                channels_last=layout,
+                precision=precision,
+                compile=compiled,
+            )
+        return self._smoothed[key]
+
+    def bare(self, precision: str, compiled: bool) -> Callable[[int], None]:
+        """Forward passes of one batch; in the layout Vauban chooses."""
+        smoothed = self.smoothed(precision, compiled)
+        shape = (self.network.rows, 3, self.network.size, self.network.size)
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+        batch = torch.rand(shape, device=self.device).to(dtype)
+        if smoothed.channels_last:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        model = torch.compile(smoothed.model, dynamic=False) if compiled else smoothed.model
+
+        def passes(count: int) -> None:
+            with torch.inference_mode(), in_precision(precision, self.device):
+                for _ in range(count):
+                    model(batch)
+
+        return passes
+
+    def loop(self, precision: str) -> Callable[[int], None]:
+        """The published loop, one input, plain layout."""
+        net, rows = self.net(), self.network.rows
+        picture = (self.inputs.values[0].float() / 255).to(self.device)
+
+        def passes(count: int) -> None:
+            counts: dict[int, int] = {}
+            with torch.inference_mode(), in_precision(precision, self.device):
+                for _ in range(count):
+                    copies = picture.repeat((rows, 1, 1, 1))
+                    votes = net(copies + torch.randn_like(copies) * SIGMA).argmax(1)
+                    for vote in votes.cpu().numpy():
+                        counts[int(vote)] = counts.get(int(vote), 0) + 1
+
+        return passes
+
+    def vauban(self, precision: str, compiled: bool) -> Callable[[int], None]:
+        """The engine: as many inputs as a shape has places, the same number of votes each."""
+        smoothed = self.smoothed(precision, compiled)
+        voter = smoothed.voter(self.inputs, share=True)
+        if compiled and not voter.compiled:
+            raise RuntimeError("compilation failed")
+
+        def passes(count: int) -> None:
+            votes = count * voter.block_size
+            asked = ((i % len(self.inputs.values), counted_at("count", [votes])) for i in range(voter.places))
+            for _ in smoothed.poll(self.inputs, asked, Seed.of(1), voter=voter):
+                pass
+
+        return passes
+
+    def headline(self, precision: str, compiled: bool) -> dict[str, Any]:
+        """Certify all inputs at the radius, in a run folder, as the command does; then verify the folder."""
+        smoothed = self.smoothed(precision, compiled)
+        m = len(self.inputs.values)
+        source = Source("random pictures, steered", "0" * 64, list(range(m)), [0] * m, self.network.spec, "0" * 64)
+        settings = Settings(n=MOST, alpha=ALPHA, stop=f"target:radius={RADIUS}")
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            began = time.perf_counter()
+            certify(run, smoothed, self.inputs, source, settings, seed=1)
+            spent = time.perf_counter() - began
+            certs, _ = certificates(read_votes(run))
+            began = time.perf_counter()
+            verdict = verify_run(run)
+            checked = time.perf_counter() - began
+        return {
+            "inputs": m,
+            "radius": RADIUS,
+            "sigma": SIGMA,
+            "alpha": ALPHA,
+            "most_votes": MOST,
+            "seconds": round(spent, 2),
+            "votes": verdict.votes,
+            "votes_per_input": round(verdict.votes / m, 1),
+            "votes_per_second": round(verdict.votes / spent, 1),
+            "certified": float((~certs.abstained).mean()),
+            "verify_seconds": round(checked, 2),
+        }
+
+
+def memory(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {}
+    peak = torch.cuda.max_memory_allocated(device) / 2**30
+    torch.cuda.reset_peak_memory_stats(device)
+    return {"peak_gib": round(peak, 2)}
+
+
+def measure(report: Report, network: Network, headline: bool, args: argparse.Namespace) -> None:
+    """All parts of one network, the most telling first."""
+    device, compiled = report.device, args.compile
+    on_gpu = device.type == "cuda"
+    bench = Bench(network, device, compiled)
+    each = args.each
+    fast = "bf16"
+    ready: dict[str, Callable[[int], None]] = {}
+    costs = {"compile": args.compile_seconds if compiled else 2.0, "short": 3 * each + 6}
+
+    def one(part: str, prepare: Callable[[], Callable[[int], None]], needs: float, **about: Any) -> None:
+        name = f"{network.name}: {part}"
+        with report.part(name, needs) as fits:
+            if fits:
+                began = time.perf_counter()
+                ready[part] = prepare()
+                spent = {"prepare_seconds": round(time.perf_counter() - began, 2)}
+                result = spent | rate(ready[part], network.rows, each, device)
+                report.keep(name, {"network": network.name, "rows": network.rows, **about, **result, **memory(device)})
+
+    one("loop fp32", lambda: bench.loop("fp32"), costs["short"], way="loop", precision="fp32")
+    one(
+        f"bare {fast}",
+        lambda: bench.bare(fast, compiled),
+        costs["compile"],
+        way="bare",
+        precision=fast,
+        compiled=compiled,
+    )
+    one(
+        f"vauban {fast}",
+        lambda: bench.vauban(fast, compiled),
+        costs["compile"],
+        way="vauban",
+        precision=fast,
+        compiled=compiled,
+    )
+    with report.part(f"{network.name}: vauban to bare, in turns", 12 * each) as fits:
+        if fits:
+            ways = {way: ready[f"{way} {fast}"] for way in ("bare", "vauban")}
+            passes = {name: max(2, round(each / clock(way, 2, device) * 2)) for name, way in ways.items()}
+            rounds = [
+                {k: passes[k] * network.rows / clock(w, passes[k], device) for k, w in ways.items()} for _ in range(4)
+            ]
+            ratio = median(r["vauban"] / r["bare"] for r in rounds)
+            rates = {name: round(median(r[name] for r in rounds), 1) for name in ways}
+            report.keep(
+                f"{network.name}: vauban to bare, in turns", {"precision": fast, "ratio": round(ratio, 4), **rates}
+            )
+    if headline:
+        with report.part("headline", args.headline_seconds) as fits:
+            if fits:
+                result = bench.headline(fast, compiled)
+                slow = [r for r in report.content["results"] if r["part"] == f"{network.name}: loop fp32"]
+                if slow:
+                    result["published_loop_seconds"] = round(result["inputs"] * MOST / slow[0]["votes_per_second"])
+                report.keep("headline", {"network": network.name, "precision": fast, "compiled": compiled, **result})
+    if on_gpu:
+        one("loop tf32", lambda: bench.loop("tf32"), costs["short"], way="loop", precision="tf32")
+        one("bare tf32", lambda: bench.bare("tf32", False), costs["short"], way="bare", precision="tf32")
+    one("bare fp32", lambda: bench.bare("fp32", False), costs["short"], way="bare", precision="fp32")
+
+
+def measure_rest(report: Report, network: Network, args: argparse.Namespace) -> None:
+    """The engine in the other precisions, network not compiled."""
+    bench = Bench(network, report.device, False)
+    for precision in ("tf32", "fp32", "fp16") if report.device.type == "cuda" else ("fp32",):
+        name = f"{network.name}: vauban {precision}"
+        with report.part(name, 3 * args.each + 25) as fits:
+            if fits:
+                way = bench.vauban(precision, False)
+                if report.device.type == "cuda":  # until noise is compiled
+                    clock(way, 2 + 2**31 // (network.rows * 3 * network.size**2), report.device)
+                result = rate(way, network.rows, args.each, report.device)
+                about = {"network": network.name, "rows": network.rows, "way": "vauban", "precision": precision}
+                report.keep(name, {**about, "compiled": False, **result, **memory(report.device)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=230.0, help="time in all, compilation included")
+    parser.add_argument("--each", type=float, default=1.5, help="time for each measurement")
+    parser.add_argument("--compile-seconds", type=float, default=30.0, help="what one compilation is expected to take")
+    parser.add_argument("--headline-seconds", type=float, default=45.0, help="what the headline is expected to take")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=Path("gpu_votes.json"))
+    parser.add_argument("--tiny", action="store_true", help="small networks, to try the script out on a CPU")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    report = Report(args.out, args.seconds, device)
+    report.content["about"] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device_name(device),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "seconds": args.seconds,
+        "sigma": SIGMA,
+    }
+    report.write()
+    networks = TINY if args.tiny else NETWORKS
+    for i, network in enumerate(networks):
+        measure(report, network, headline=i == 0, args=args)
+    for network in networks:
+        measure_rest(report, network, args)
+    print(
+        f"{args.out}: {len(report.content.get('results', []))} results in {args.seconds - report.left:.0f} s",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

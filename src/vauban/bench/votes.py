@@ -1,0 +1,124 @@
+"""How many votes a claim takes: every sequential test next to the fixed one, on the label probabilities of real inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.bounds.rules import Rule
+from vauban.bounds.stopping import Fixed, Grid, Stop, Target
+from vauban.certificates import law as law_of
+from vauban.certificates.law import Law
+from vauban.errors import BadInput
+
+_CHUNK = 1 << 17  # rows simulated at once
+_ENOUGH = 1 << 20  # simulated inputs a thousand or so of which are near enough to any boundary
+
+
+def read_probabilities(path: str | Path) -> Floats:
+    """The label's probability of each input [m]: a number from 0 to 1 per line, # begins a comment."""
+    try:
+        p = np.loadtxt(path, ndmin=1, dtype=float)
+    except (OSError, UnicodeDecodeError, ValueError) as problem:
+        raise BadInput(f"{path} cannot be read as one probability per line: {problem}") from None
+    return _checked(p, str(path))
+
+
+def measure(
+    probabilities: ArrayLike,
+    smoothing: str = "gaussian:sigma=0.25",
+    *,
+    n: int = 100_000,
+    alpha: float = 1e-3,
+    k: int = 1,
+    radii: Sequence[float] | None = None,
+    step: float | None = None,
+    trials: int | None = None,
+    seed: int = 0,
+    tick: Callable[[int], None] = lambda done: None,
+) -> list[dict[str, Any]]:
+    """Mean votes per input of each way to stop and what it certifies, by simulation with the rules themselves.
+
+    `probabilities` [m]; `radii`: the law's scale, twice and three times that unless given, `step` the scale. Each row of the
+    answer: "stop", "radius" (a grid has a row for each of its radii), "votes" (mean per input), "votes_error" (its standard
+    error over `trials` polls of all inputs), "fewer" (n over that), "certified" and "fixed" (the fraction of inputs that this
+    way and the fixed test certify there, on the same votes). `tick` hears of every poll.
+    """
+    p = _checked(np.asarray(probabilities, dtype=float), "the list")
+    noise = law_of(smoothing)
+    if not isinstance(noise, Law):
+        raise BadInput(f"{smoothing} asks every view for its vote: there is nothing to save; give a sampled smoothing")
+    wanted = list(radii) if radii is not None else [noise.scale, 2 * noise.scale, 3 * noise.scale]
+    stops: list[Stop] = [Target(r, test) for r in wanted for test in ("group", "eprocess")]
+    stops += [Grid(step or noise.scale, test) for test in ("group", "eprocess")]
+    ways = [_Way(stop, stop.rule(noise, n=n, alpha=alpha, k=k)) for stop in stops]
+    fixed = Fixed().rule(noise, n=n, alpha=alpha, k=k)
+    polls = trials or polls_for(len(p))
+    at_once = max(1, min(polls, _CHUNK // len(p)))
+    rng = np.random.default_rng(seed)
+    looks = ways[0].rule.looks_until(n)
+    for begun in range(0, polls, at_once):
+        size = min(at_once, polls - begun)
+        wins = _simulate(rng, np.tile(p, size), looks)
+        whole = np.nan_to_num(fixed.decide(wins[:, -1:]).radius, nan=-1.0)
+        for way in ways:
+            way.count(wins, whole, looks, size)
+        tick(size)
+    return [row for way in ways for row in way.rows(n)]
+
+
+def polls_for(inputs: int) -> int:
+    """How many polls of so many inputs are simulated unless told."""
+    return max(20, _ENOUGH // inputs)
+
+
+@dataclass
+class _Way:
+    """One way to stop and what it has come to so far."""
+
+    stop: Stop
+    rule: Rule
+
+    def __post_init__(self) -> None:
+        self.radii: tuple[float, ...] = getattr(self.rule, "radii")  # noqa: B009
+        self.votes: list[float] = []
+        self.certified: list[Floats] = []
+        self.fixed: list[Floats] = []
+
+    def count(self, wins: NDArray[np.int64], whole: Floats, looks: Sequence[int], polls: int) -> None:
+        """Add `polls` polls of all inputs, one after the other in `wins` [polls * m, J]; `whole`: the fixed test's radii."""
+        decision = self.rule.decide(wins)
+        votes = np.asarray(looks)[decision.looks - 1].reshape(polls, -1)
+        mine = np.nan_to_num(decision.radius, nan=-1.0).reshape(polls, -1, 1)
+        self.votes += votes.mean(axis=1).tolist()
+        self.certified += list((mine >= np.array(self.radii)).mean(axis=1))
+        self.fixed += list((whole.reshape(polls, -1, 1) >= np.array(self.radii)).mean(axis=1))
+
+    def rows(self, n: int) -> list[dict[str, Any]]:
+        """The table's rows, one per radius."""
+        votes = float(np.mean(self.votes))
+        error = float(np.std(self.votes, ddof=1) / np.sqrt(len(self.votes))) if len(self.votes) > 1 else float("nan")
+        mine, whole = np.mean(self.certified, axis=0), np.mean(self.fixed, axis=0)
+        shared = {"stop": str(self.stop.spec), "votes": votes, "votes_error": error, "fewer": n / votes}
+        return [
+            {**shared, "radius": r, "certified": float(a), "fixed": float(b)}
+            for r, a, b in zip(self.radii, mine, whole, strict=True)
+        ]
+
+
+def _simulate(rng: np.random.Generator, p: Floats, looks: Sequence[int]) -> NDArray[np.int64]:
+    """Cumulative wins [len(p), J] at each look."""
+    new = np.diff(np.array([0, *looks]))
+    return np.cumsum(np.stack([rng.binomial(m, p) for m in new], axis=1), axis=1)
+
+
+def _checked(p: Floats, source: str) -> Floats:
+    if p.ndim != 1 or not len(p) or not ((p >= 0) & (p <= 1)).all():
+        raise BadInput(f"{source} must hold one probability per input, each between 0 and 1")
+    return p

@@ -1,0 +1,86 @@
+"""One program for a shape: noise, network and vote, compiled together where the compiler can do it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from vauban.seed import Seed
+from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
+
+if TYPE_CHECKING:
+    from vauban.voting.voter import Voter
+
+Program = Callable[..., Any]
+
+_SMALL = 2**22  # numbers in a shape under which starting kernels one by one is what takes the time
+
+
+def compiled(function: Program, small: bool = False) -> Program:
+    """The function compiled for shapes that never change; `small`: replayed as a CUDA graph."""
+    return torch.compile(function, dynamic=False, mode="reduce-overhead" if small else None)
+
+
+def traced(voter: Voter, pictures: torch.Tensor, levels: int | None) -> Callable[..., torch.Tensor]:
+    """The way from pictures [places, ...], addresses and keys to views, as tensor operations alone.
+
+    It is gone through once, after one view has been made: tables are built and on the device by then, and a compiler need not
+    read how.
+    """
+    per_view = voter.smoothing.words(pictures.shape[1:], levels)
+
+    def views(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return voter.views(some, addressed_words(keys, at, voter.block_size, per_view), levels)
+
+    device, seed = voter.device, Seed.of(0)
+    at = addresses([Stream(seed, "probe", 0)] * voter.places, [0] * voter.places).to(device)
+    with torch.inference_mode():
+        there, keys = pictures.to(device), round_keys(seed, device)
+        voter.smoothing.views(there[:1], addressed_words(keys, at[:1], 1, per_view), levels)
+        return make_fx(views)(there, at, keys)
+
+
+def fused(voter: Voter, pictures: torch.Tensor, levels: int | None) -> Program:
+    """One program from pictures [places, ...], addresses and keys to (votes, scores)."""
+    views = traced(voter, pictures, levels)
+
+    def answered(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return voter.answered(views(some, at, keys))
+
+    small = voter.device.type == "cuda" and voter.rows * pictures[0].numel() <= _SMALL
+    program = compiled(answered, small)
+    if not small:
+        return program
+
+    def replayed(*arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.compiler.cudagraph_mark_step_begin()
+        return program(*arguments)
+
+    return replayed
+
+
+def noise(voter: Voter, pictures: torch.Tensor, levels: int | None) -> Program | None:
+    """The program from pictures, addresses and keys to views; None where none can be compiled. Whole numbers only: then it
+    makes the same bits as the plain way, and nobody need know."""
+    if levels is None or not voter.smoothing.law.on_grid:
+        return None
+    try:
+        program = compiled(traced(voter, pictures, levels))
+        at = addresses([Stream(Seed.of(0), "probe", 0)] * voter.places, [0] * voter.places).to(voter.device)
+        with torch.inference_mode():
+            program(pictures.to(voter.device), at, round_keys(Seed.of(0), voter.device))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception:
+        return None
+    return program
+
+
+def warn_not_compiled(problem: Exception) -> None:
+    """Say that votes are cast without compilation, and why."""
+    reason = next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
+    warnings.warn(f"torch.compile failed ({reason.strip()[:200]}): votes are cast without it", stacklevel=2)
