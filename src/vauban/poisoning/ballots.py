@@ -1,0 +1,112 @@
+"""Counts the votes of base classifiers as their scores come in, on the device where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput
+
+
+class Ballots:
+    """Votes of `models` base classifiers on `inputs` inputs.
+
+    A base classifier votes for the class of its largest score; of equal scores the smaller class is above, and NaN is
+    below everything. `counts` [inputs, classes] are always kept; with `duels`, how many models score class a above class b
+    [inputs, a, b]; with `votes`, every vote [inputs, models].
+    """
+
+    def __init__(self, inputs: int, num_classes: int, models: int, *, duels: bool = False, votes: bool = False):
+        self.models, self.num_classes = models, num_classes
+        self.counts = np.zeros((inputs, num_classes), dtype=np.int64)
+        self.duels = np.zeros((inputs, num_classes, num_classes), dtype=np.int64) if duels else None
+        self.votes = np.zeros((inputs, models), dtype=smallest(num_classes - 1)) if votes else None
+        self._seen = np.zeros(inputs, dtype=np.int64)
+
+    def add(self, numbers: Sequence[int], scores: torch.Tensor, start: int = 0) -> None:
+        """Count `scores` [len(numbers), n, classes] of the models `numbers` on the inputs start..start+n."""
+        ranked = _ranked(scores)
+        if ranked.shape[0] != len(numbers) or ranked.shape[2] != self.num_classes:
+            raise BadInput(
+                f"scores of shape {tuple(ranked.shape)}: [{len(numbers)}, inputs, {self.num_classes}] are needed"
+            )
+        rows = slice(start, start + ranked.shape[1])
+        chosen = ranked.argmax(dim=2)
+        classes = torch.arange(self.num_classes, device=ranked.device)
+        self.counts[rows] += (chosen.unsqueeze(2) == classes).sum(dim=0).cpu().numpy()
+        if self.duels is not None:
+            for a in range(self.num_classes):
+                self.duels[rows, a] += _above(ranked, a).sum(dim=0).cpu().numpy()
+        if self.votes is not None:
+            self.votes[rows, list(numbers)] = chosen.T.to(torch.int32).cpu().numpy().astype(self.votes.dtype)
+        self._seen[rows] += len(numbers)
+
+    def add_empty(self, numbers: Sequence[int]) -> None:
+        """Count models whose training set is empty: they score every class alike, and so vote for class 0 by rule."""
+        if len(numbers):
+            scores = torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.counts), -1)
+            self.add(numbers, scores)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything counted, in the smallest type that holds it, once every model has voted on every input."""
+        missing = np.flatnonzero(self._seen != self.models)
+        if len(missing):
+            raise BadInput(f"input {missing[0]} has the votes of {self._seen[missing[0]]} of {self.models} models")
+        small = smallest(self.models)
+        kept: dict[str, NDArray[Any]] = {"counts": self.counts.astype(small)}
+        if self.duels is not None:
+            kept["duels"] = self.duels.astype(small)
+        if self.votes is not None:
+            kept["votes"] = self.votes
+        return kept
+
+
+class Preferences:
+    """Second-round votes: whether each model prefers the winner [inputs] of an input to each class, packed by eight."""
+
+    def __init__(self, winner: NDArray[np.int64], num_classes: int, models: int):
+        self.winner, self.num_classes = winner, num_classes
+        self._bits = np.zeros((len(winner), num_classes, models), dtype=bool)
+
+    def add(self, numbers: Sequence[int], scores: torch.Tensor, start: int = 0) -> None:
+        """Count `scores` as `Ballots.add` does."""
+        ranked = _ranked(scores)
+        rows = slice(start, start + ranked.shape[1])
+        winner = torch.from_numpy(self.winner[rows]).to(ranked.device)
+        own = ranked.gather(2, winner[None, :, None].expand(len(numbers), -1, 1))
+        classes = torch.arange(self.num_classes, device=ranked.device)
+        prefers = (own > ranked) | ((own == ranked) & (winner[None, :, None] < classes))
+        self._bits[rows, :, list(numbers)] = prefers.permute(1, 2, 0).cpu().numpy()
+
+    def add_empty(self, numbers: Sequence[int]) -> None:
+        """Count models whose training set is empty, as `Ballots.add_empty` does."""
+        if len(numbers):
+            self.add(numbers, torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.winner), -1))
+
+    def packed(self) -> NDArray[np.uint8]:
+        """uint8 [inputs, classes, ceil(models / 8)], as `numpy.packbits` packs."""
+        return np.packbits(self._bits, axis=2)
+
+
+def smallest(largest: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest unsigned type that holds `largest`."""
+    return next((t for t in (np.uint8, np.uint16) if largest <= np.iinfo(t).max), np.uint32)
+
+
+def _ranked(scores: torch.Tensor) -> torch.Tensor:
+    if scores.ndim != 3:
+        raise BadInput(f"scores of shape {tuple(scores.shape)}: [models, inputs, classes] are needed")
+    values = scores.detach()
+    if not values.is_floating_point():
+        return values
+    return torch.where(values.isnan(), torch.full_like(values, -torch.inf), values)
+
+
+def _above(ranked: torch.Tensor, a: int) -> torch.Tensor:
+    """Whether class a is above each class [models, inputs, classes]; never above itself."""
+    own, classes = ranked[:, :, a : a + 1], torch.arange(ranked.shape[2], device=ranked.device)
+    return (own > ranked) | ((own == ranked) & (a < classes))

@@ -1,0 +1,128 @@
+"""SS-DPA with one partition per sample and two clusters for features: certificates by counting. [Levine2023] section F.2"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from vauban import __version__
+from vauban.errors import BadInput, Incomplete, MissingExtra
+from vauban.poisoning.claims import PoisoningCertificates, derive
+from vauban.poisoning.manifests import SCHEMA
+from vauban.poisoning.partition import Partition, checked_labels, content_keys, set_sha256
+from vauban.poisoning.store import KIND, Store, fingerprints
+from vauban.poisoning.trainers import Tick
+from vauban.poisoning.votes import Votes
+
+_STARTS = 10
+
+
+class ClusterEnsemble:
+    """One base classifier for each distinct training sample, which knows two clusters of the unlabelled set and one label.
+
+    It gives an input in its sample's cluster the sample's label and one in the other cluster the other label; so all that
+    counts is `table` [cluster, label]: how many samples of each cluster carry each label. Copies of one input are one sample
+    (F.7), labelled as most of them are, ties to 0. Withstands label flips only.
+    """
+
+    def __init__(self, manifest: dict[str, Any], centres: NDArray[np.float64], table: NDArray[np.int64]):
+        self.manifest, self.centres, self.table = manifest, centres, table
+        self.partition = Partition.from_spec(manifest["partition"]["spec"])
+        self.against = "labels"
+        self.num_classes = 2
+
+    @classmethod
+    def fit(cls, x: NDArray[Any], y: ArrayLike, *, source: dict[str, Any] | None = None) -> ClusterEnsemble:
+        """Find two clusters among the inputs `x` [n, ...], in the order of their content, and count labels `y` [n] in each."""
+        labels = checked_labels(x, np.asarray(y) if y is not None else None)
+        if (labels < 0).any() or (labels > 1).any():
+            raise BadInput(
+                f"two clusters tell two classes apart, and there are labels up to {labels.max()}: choose two classes, "
+                "for example --classes 1,7"
+            )
+        _, first, inverse = np.unique(content_keys(x), return_index=True, return_inverse=True)
+        if len(first) < 2:
+            raise BadInput("two clusters need two different samples at least")
+        centres = _two_means(_flat(x[first]))
+        for_one = np.bincount(inverse, weights=labels, minlength=len(first))
+        own = (2 * for_one > np.bincount(inverse, minlength=len(first))).astype(np.int64)
+        table = np.zeros((2, 2), dtype=np.int64)
+        np.add.at(table, (_assigned(_flat(x[first]), centres), own), 1)
+        told = {
+            "schema": SCHEMA,
+            "kind": KIND,
+            "against": "labels",
+            "partition": {"spec": str(Partition(len(first), by="sort")), "models": len(first), "empty": []},
+            "data": {
+                **(source or {}),
+                "sha256": set_sha256(x, labels),
+                "samples": len(x),
+                "shape": list(x.shape[1:]),
+                "dtype": x.dtype.name,
+            },
+            "num_classes": 2,
+            "preprocessing": "none",
+            "trainer": {"trainer": "clusters", "starts": _STARTS},
+            "versions": {"vauban": __version__, "numpy": np.__version__},
+        }
+        return cls(json.loads(json.dumps(told)), centres, table)
+
+    def save(self, folder: str | Path) -> None:
+        """Keep the clusters and counts in a folder."""
+        store = Store.begin(Path(folder), self.manifest)
+        store.keep_shared({"centres": torch.from_numpy(self.centres), "table": torch.from_numpy(self.table)})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> ClusterEnsemble:
+        """The clusters and counts in a folder."""
+        store = Store.open(Path(folder))
+        shared = store.shared()
+        if shared is None:
+            raise Incomplete(f"{folder} holds no clusters yet: run the same train command again")
+        return cls(store.manifest, shared["centres"].numpy(), shared["table"].numpy())
+
+    @property
+    def weights_sha256(self) -> str:
+        """A hash of clusters and counts."""
+        kept = {"centres": torch.from_numpy(self.centres)[None], "table": torch.from_numpy(self.table)[None]}
+        return fingerprints(kept)[0]
+
+    def rounds(self, aggregate: str) -> int:
+        """Every base classifier votes once."""
+        return 1
+
+    def tally(self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None) -> Votes:
+        """Votes on the inputs `x` [m, ...]: n_c counts samples of the input's cluster labelled c, and of the other not c."""
+        if aggregate != "plurality":
+            raise BadInput("two classes are decided in one round: take --aggregate plurality")
+        by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
+        return Votes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
+
+    def certify(self, x: NDArray[Any], y: ArrayLike | None = None) -> PoisoningCertificates:
+        """Claims about the inputs `x` [m, ...], judged by `y` [m] if given."""
+        return derive(self.tally(x), y)
+
+
+def _flat(x: NDArray[Any]) -> NDArray[np.float64]:
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    return x.reshape(len(x), -1).astype(np.float64) / scale
+
+
+def _assigned(rows: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The nearer of two centres, the first if both are as near: |s - a|^2 > |s - b|^2 written as one product per row."""
+    a, b = centres
+    return (2 * (rows * (b - a)).sum(axis=1) > (b * b).sum() - (a * a).sum()).astype(np.int64)
+
+
+def _two_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError:
+        raise MissingExtra("scikit-learn", "poisoning", "two-means clustering") from None
+    fitted = KMeans(2, n_init=_STARTS, random_state=0).fit(rows)
+    return np.asarray(fitted.cluster_centers_, dtype=np.float64)

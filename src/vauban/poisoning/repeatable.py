@@ -1,0 +1,56 @@
+"""Makes torch compute the same bits every time, whatever it computes beside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@contextmanager
+def repeatable(device: str) -> Iterator[None]:
+    """Only algorithms that repeat themselves bit for bit, in full precision; afterwards all is as it was."""
+    if torch.device(device).type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    strict, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filling = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warn)
+        torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+def at_once(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
+    """What the jobs return, repeatably. On a CPU they run in as many threads as torch has, one thread each, so that the number
+    of threads changes no bit; a job is given an event, set when it should stop because another failed or was interrupted.
+    """
+    stop = Event()
+    with repeatable(device):
+        if torch.device(device).type != "cpu":
+            return [job(stop) for job in jobs]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                try:
+                    return list(pool.map(lambda job: job(stop), jobs))
+                except BaseException:
+                    stop.set()
+                    raise
+        finally:
+            torch.set_num_threads(threads)

@@ -1,0 +1,177 @@
+"""The run folder of poisoning: a manifest, the votes that claims are derived from and no others, the claims, and a seal."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban import __version__
+from vauban.errors import BadInput, Incomplete, Lie, RunRefused
+from vauban.files import replace_file
+from vauban.poisoning.claims import PoisoningCertificates, default_label, derive, wording
+from vauban.poisoning.manifests import FILE, SCHEMA, read_manifest
+from vauban.poisoning.partition import Partition
+from vauban.poisoning.votes import THREATS, Votes
+from vauban.runs import manifest as manifests
+
+KIND = "poisoning"
+BALLOTS, CLAIMS, SEAL = "ballots.npz", "claims.csv", "seal.json"
+HEADER = ("index", "label", "radius", "abstained")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run as it is in its folder."""
+
+    manifest: dict[str, Any]
+    votes: Votes
+
+    def certificates(
+        self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
+    ) -> PoisoningCertificates:
+        """Its claims; for another k or label if asked, without new votes."""
+        manifest = self.manifest
+        k = manifest["k"] if k is None else k
+        if label is None and k == manifest["k"]:
+            label = manifest["label"]
+        truth = manifest["data"]["label"]
+        return derive(self.votes, truth, aggregate=aggregate or manifest["aggregate"], k=k, label=label)
+
+    @property
+    def index(self) -> NDArray[np.int64]:
+        """Each input's place in its data set."""
+        return np.array(self.manifest["data"]["index"], dtype=np.int64)
+
+
+def compose(
+    votes: Votes,
+    partition: str,
+    *,
+    aggregate: str,
+    training: Mapping[str, Any],
+    data: Mapping[str, Any],
+    k: int = 1,
+    label: str | None = None,
+) -> dict[str, Any]:
+    """The manifest of a run. `data`: spec, sha256, index [m] and label [m] (or None); `training`: what the votes come from."""
+    threat = THREATS[votes.against]
+    manifest = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "claim": wording(threat, aggregate, k, training),
+        "threat": {key: getattr(threat, key) for key in ("name", "metric", "unit", "ball")},
+        "against": votes.against,
+        "partition": partition,
+        "models": votes.models,
+        "aggregate": aggregate,
+        "k": k,
+        "label": label or default_label(k, data["label"] is not None),
+        "num_classes": votes.counts.shape[1],
+        "data": dict(data),
+        "training": dict(training),
+        "versions": {"vauban": __version__, "numpy": np.__version__},
+    }
+    return json.loads(json.dumps(manifest))
+
+
+def write_run(folder: Path, manifest: dict[str, Any], votes: Votes) -> Run:
+    """Write a run, the seal last; a folder that holds the same run is left as it is, another one is refused."""
+    run = Run(manifest, votes)
+    claims, hashes = sealed(run)
+    if (folder / FILE).exists():
+        there = read_manifest(folder, KIND)
+        other = list(manifests.differences(there, manifest, ignore=("versions",)))
+        if other:
+            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(other[:4]))
+        if (folder / SEAL).exists():
+            kept = read_run(folder)
+            if ballots_sha256(kept.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
+                raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
+            from vauban.verify import check_claims, check_seal
+
+            claims, hashes = sealed(kept)
+            check_claims(folder / CLAIMS, claims)
+            check_seal(folder / SEAL, hashes)
+            return kept
+    folder.mkdir(parents=True, exist_ok=True)
+    manifests.write(folder, manifest)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **votes.arrays(manifest["aggregate"]))  # type: ignore[arg-type]
+    replace_file(folder / BALLOTS, packed.getvalue())
+    replace_file(folder / CLAIMS, claims.encode())
+    replace_file(folder / SEAL, json.dumps(hashes, indent=1).encode() + b"\n")
+    return run
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's manifest and votes; what cannot be a run's is a lie."""
+    manifest = read_manifest(folder, KIND)
+    if not (folder / BALLOTS).exists():
+        raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
+    try:
+        arrays = read_arrays(folder / BALLOTS)
+        spread = Partition.from_spec(manifest["partition"]).spread
+        votes = Votes.of(arrays, manifest["num_classes"], spread=spread, against=manifest["against"])
+        if set(arrays) != set(votes.arrays(manifest["aggregate"])):
+            raise Lie(f"{folder / BALLOTS} holds {', '.join(sorted(arrays))}: not the votes of this run")
+    except (KeyError, TypeError, BadInput) as problem:
+        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
+    return Run(manifest, votes)
+
+
+def sealed(run: Run) -> tuple[str, dict[str, str]]:
+    """The claims file of a run, and the hashes that close it."""
+    claims = claims_csv(run.certificates(), run.index)
+    arrays = run.votes.arrays(run.manifest["aggregate"])
+    return claims, {
+        "manifest": manifests.identity(run.manifest),
+        "ballots": ballots_sha256(arrays),
+        "claims": hashlib.sha256(claims.encode()).hexdigest(),
+    }
+
+
+def claims_csv(certs: PoisoningCertificates, index: NDArray[np.int64] | None = None) -> str:
+    """Claims as CSV: whole radii, empty where abstained."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADER)
+    places = np.arange(len(certs)) if index is None else index
+    for i, label, radius, gone in zip(places, certs.label, certs.radius, certs.abstained, strict=True):
+        writer.writerow([i, label, "" if gone else int(radius), "true" if gone else "false"])
+    return out.getvalue()
+
+
+def ballots_sha256(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """A hash of the votes: of whole numbers and their shapes, whatever type keeps them."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array, dtype="<u1" if name == "prefers" else "<u4").tobytes())
+    return digest.hexdigest()
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a .npz file; nothing in it is executed."""
+    if not path.is_file():
+        raise BadInput(f"{path} is no file; a .npz written by numpy.savez is needed")
+    try:
+        with np.load(path, allow_pickle=False) as opened:
+            if not hasattr(opened, "files"):
+                raise ValueError("a single array")
+            return {name: opened[name] for name in opened.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as problem:
+        raise BadInput(
+            f"{path} cannot be read ({problem}): numpy.savez(path, votes=…, labels=…, num_classes=…) writes what is needed"
+        ) from None

@@ -1,0 +1,245 @@
+"""Trains thousands of base classifiers side by side, each a function of its own partition and number and of nothing else.
+
+Base classifier j sits in slot j mod `group` of group j div `group`. Every group is computed in the same shapes, however many
+of its slots are asked for and however large their partitions are: batches have `batch` rows whatever a partition holds, pictures
+are prepared a fixed number a partition at a time, and empty slots are computed and thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby
+from threading import Event, Lock
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from vauban.errors import BadInput
+from vauban.poisoning.fronts import Front, front
+from vauban.poisoning.groups import Group, Part, channels_last, padded, picture
+from vauban.poisoning.networks import first_weights, network
+from vauban.poisoning.repeatable import at_once
+from vauban.poisoning.views import augmentation
+from vauban.specs import choose
+
+_SCORED = 128
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class StackedTrainer:
+    """AdamW on stacked weights, the learning rate rising over the first twentieth of the steps and falling on a cosine.
+
+    network, front, augment: names in `networks`, `fronts` and `views`. views: augmented copies of each sample made beforehand,
+    or 0 to make a fresh one at every step. normalise: "partition" subtracts the mean and divides by the deviation of the
+    partition's own samples, "fixed" takes pictures as they are. seeds: base classifiers start from numbers of their own
+    ("partition") or from the same ("shared", [Levine2023] F.6). mirror: scores are the mean over a picture and its mirror image.
+    """
+
+    network: str = "cnn"
+    num_classes: int = 10
+    steps: int = 400
+    batch: int = 32
+    lr: float = 3e-3
+    weight_decay: float = 1e-2
+    label_smoothing: float = 0.1
+    mixup: float = 0.0
+    front: str = "gradients"
+    augment: str = "warp"
+    views: int = 16
+    normalise: str = "fixed"
+    mirror: bool = False
+    seeds: str = "partition"
+    seed: int = 0
+    group: int = 25
+    precision: str = "float32"
+    device: str = "cpu"
+    _seen: dict[bytes, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        network(self.network), front(self.front), augmentation(self.augment)
+        choose("way to normalise", self.normalise, ("partition", "fixed"))
+        choose("way to seed", self.seeds, ("partition", "shared"))
+        choose("precision", self.precision, ("float32", "bfloat16"))
+        for name, least in (("num_classes", 2), ("steps", 1), ("batch", 1), ("group", 1), ("views", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"{name}={getattr(self, name)}: the least is {least}")
+        if not self.lr > 0 or self.weight_decay < 0 or not 0 <= self.label_smoothing < 1 or not 0 <= self.mixup <= 1:
+            raise BadInput(
+                f"lr={self.lr}, weight_decay={self.weight_decay}, label_smoothing={self.label_smoothing}, "
+                f"mixup={self.mixup}: lr must be above 0, the others at least 0, the last two at most 1"
+            )
+
+    @classmethod
+    def recipe(cls, shape: Sequence[int], num_classes: int, device: str = "cpu", **changes: Any) -> StackedTrainer:
+        """The recipe Vauban ships for inputs of this shape [c, h, w], with `changes` to its fields.
+
+        Grey pictures: `cnn` on gradients of pictures set upright. Colour: `residual` on fresh crops. Anything else: `dense`.
+        """
+        fast: dict[str, Any] = (
+            {"precision": "bfloat16", "group": 600} if torch.device(device).type == "cuda" else {"group": 25}
+        )
+        if len(shape) == 3 and shape[0] == 1:
+            kind: dict[str, Any] = {}
+        elif len(shape) == 3 and shape[0] == 3 and changes.get("network", "residual") == "residual":
+            kind = {**_COLOUR, "group": 50 if "precision" in fast else 5}
+        else:
+            kind = {"network": "dense", "front": "none", "augment": "none", "views": 1, "normalise": "partition"}
+        return cls(**{"num_classes": num_classes, "device": device, **fast, **kind, **changes})
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Plain values from which `from_spec` builds this trainer again."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "shared"}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> StackedTrainer:
+        """The trainer that `spec` describes."""
+        return cls(**spec)
+
+    def fit(
+        self, parts: Sequence[Part], numbers: Sequence[int], tick: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Train one base classifier on each of `parts` (inputs [n, ...], labels [n]); yields groups as they finish.
+
+        parts[i] is the partition numbers[i]. Yields (numbers, {name: [numbers, ...]}), float32 on the device.
+        """
+        if len(parts) != len(numbers) or len(set(numbers)) != len(numbers):
+            raise BadInput(
+                f"{len(parts)} partitions with the numbers {list(numbers)[:5]}…: one number of its own each is needed"
+            )
+        order = sorted(range(len(numbers)), key=lambda i: numbers[i])
+        groups = [list(places) for _, places in groupby(order, key=lambda i: numbers[i] // self.group)]
+        together = torch.get_num_threads() if torch.device(self.device).type == "cpu" else 1
+        told = _together(tick)
+        for first in range(0, len(groups), together):
+            some = groups[first : first + together]
+            jobs = [partial(self._job, {numbers[i]: parts[i] for i in places}, told) for places in some]
+            yield from at_once(jobs, self.device)
+
+    def _job(
+        self, parts: Mapping[int, Part], tick: Callable[[int], None], stop: Event
+    ) -> tuple[list[int], dict[str, torch.Tensor]]:
+        """The numbers and trained weights of one group's partitions."""
+        numbers = list(parts)
+        slots = {number % self.group: part for number, part in parts.items()}
+        weights = self._train(Group(self, numbers[0] // self.group, slots), tick, len(numbers), stop)
+        kept = torch.tensor(list(slots), device=self.device)
+        return numbers, {name: value[kept] for name, value in weights.items()}
+
+    def scores(self, weights: Mapping[str, torch.Tensor], x: NDArray[Any]) -> torch.Tensor:
+        """Scores float32 [models, inputs, num_classes] of stacked weights on inputs [inputs, ...]."""
+        models = len(next(iter(weights.values())))
+        if models > self.group:
+            raise BadInput(f"{models} base classifiers at once: this trainer works in groups of {self.group}")
+        whole = {name: padded(value.to(self.device), self.group) for name, value in weights.items()}
+        blocks = [np.ascontiguousarray(x[i : i + _SCORED]) for i in range(0, len(x), _SCORED)]
+        scored = at_once([partial(self._scores, whole, block) for block in blocks], self.device)
+        return torch.cat(scored, dim=1)[:models, : len(x)]
+
+    def ways(self) -> Front:
+        """What is done to a picture before a base classifier sees it."""
+        return front(self.front)
+
+    def forward(self, weights: Mapping[str, torch.Tensor], x: torch.Tensor, training: bool = False) -> torch.Tensor:
+        """Scores float32 [group, n, num_classes] from seen pictures [group, n, h, w, c]."""
+        if self.normalise == "partition":
+            x = (x - weights["input.mean"][:, None, None, None]) * weights["input.scale"][:, None, None, None]
+        out = network(self.network).forward(weights, x.to(getattr(torch, self.precision)), training)
+        return out.float()
+
+    @torch.inference_mode()
+    def _scores(self, weights: Mapping[str, torch.Tensor], block: NDArray[Any], stop: Event) -> torch.Tensor:
+        """Scores [group, _SCORED, num_classes] of a block of inputs; what is seen of the last few blocks is remembered."""
+        key = (
+            blake2b(block.view(np.uint8).data, person=b"vauban inputs").digest()
+            + str((block.shape, block.dtype)).encode()
+        )
+        seen = self._seen.get(key)
+        if seen is None:
+            ways = self.ways()
+            seen = channels_last(ways.see(ways.settle(padded(picture(block, self.device), _SCORED))))
+            self._seen[key] = seen
+            if len(self._seen) > _REMEMBERED:
+                self._seen.pop(next(iter(self._seen)), None)
+        x = seen.expand(self.group, -1, -1, -1, -1)
+        scores = self.forward(weights, x)
+        return (scores + self.forward(weights, x.flip(3))) / 2 if self.mirror else scores
+
+    def _train(
+        self, group: Group, tick: Callable[[int], None], partitions: int, stop: Event
+    ) -> dict[str, torch.Tensor]:
+        shapes = network(self.network).weights(group.shape, self.num_classes)
+        weights = group.constants | first_weights(shapes, group.draw_weights)
+        trained = {name: weights[name].requires_grad_() for name, weight in shapes.items() if weight.trained}
+        decayed = [value for name, value in trained.items() if name.endswith("weight")]
+        others = [value for name, value in trained.items() if not name.endswith("weight")]
+        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=self.lr, fused=True)
+        for step in range(self.steps):
+            for settings in optimizer.param_groups:
+                settings["lr"] = self.lr * schedule(step / self.steps)
+            x, y, others_y, share = group.batch(step)
+            loss = self._loss(self.forward(weights, x, training=True), y, others_y, share)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            if done := partitions * (step + 1) // self.steps - partitions * step // self.steps:
+                tick(done)
+            if stop.is_set():
+                break
+        return {name: value.detach() for name, value in weights.items()}
+
+    def _loss(
+        self, scores: torch.Tensor, y: torch.Tensor, others_y: torch.Tensor | None, share: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The sum over base classifiers of their mean losses: no gradient reaches a neighbour."""
+
+        def each(labels: torch.Tensor) -> torch.Tensor:
+            flat = functional.cross_entropy(
+                scores.flatten(0, 1), labels.flatten(), label_smoothing=self.label_smoothing, reduction="none"
+            )
+            return flat.view_as(labels).sum(dim=1) / self.batch
+
+        if others_y is None or share is None:
+            return each(y).sum()
+        return (share * each(y) + (1 - share) * each(others_y)).sum()
+
+
+def schedule(done: float) -> float:
+    """The learning rate's factor when this part of all steps is done."""
+    return min(1.0, done * 20 + 0.05) * (0.5 + 0.5 * math.cos(math.pi * done)) + 1e-4
+
+
+def _together(tick: Callable[[int], None] | None) -> Callable[[int], None]:
+    """`tick`, told by one thread at a time."""
+    lock = Lock()
+
+    def tell(done: int) -> None:
+        with lock:
+            if tick:
+                tick(done)
+
+    return tell
+
+
+_COLOUR: dict[str, Any] = {
+    "network": "residual",
+    "front": "none",
+    "augment": "crop-flip",
+    "views": 0,
+    "normalise": "partition",
+    "mirror": True,
+    "steps": 2500,
+    "batch": 100,
+    "lr": 2e-3,
+    "weight_decay": 1.0,
+    "mixup": 1.0,
+}

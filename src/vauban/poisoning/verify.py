@@ -1,0 +1,83 @@
+"""Recomputes every claim of a poisoning run from its votes and refuses the first lie; imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vauban.errors import Incomplete, Lie
+from vauban.poisoning.claims import wording
+from vauban.poisoning.defence import Defence
+from vauban.poisoning.partition import Partition
+from vauban.poisoning.runs import CLAIMS, SEAL, Run, read_run, sealed
+from vauban.poisoning.votes import THREATS
+from vauban.verify import Verdict, check_claims, check_seal
+
+
+def verify_run(folder: Path) -> Verdict:
+    """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold."""
+    run = read_run(folder)
+    try:
+        _check_manifest(folder, run)
+        claims, hashes = sealed(run)
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
+    if not (folder / SEAL).exists():
+        raise Incomplete(f"{folder} is not sealed: run the same command again to finish it")
+    check_claims(folder / CLAIMS, claims)
+    check_seal(folder / SEAL, hashes)
+    return Verdict(len(run.index), len(run.index) * run.votes.models, run.manifest["claim"])
+
+
+def _check_manifest(folder: Path, run: Run) -> None:
+    manifest, data = run.manifest, run.manifest["data"]
+    partition = Partition.from_spec(manifest["partition"])
+    numbers = [manifest["k"], manifest["models"], manifest["num_classes"], *data["index"], *(data["label"] or [])]
+    if any(type(number) is not int for number in numbers):
+        raise Lie(f"{folder}: k, models, classes, indices and labels must be whole numbers")
+    threat = THREATS[manifest["against"]]
+    inputs = len(run.votes.counts)
+    expected: list[tuple[str, Any, Any]] = [
+        ("the number of indices", len(data["index"]), inputs),
+        ("the number of different indices", len(set(data["index"])), inputs),
+        ("the number of labels", inputs if data["label"] is None else len(data["label"]), inputs),
+        ("the number of models", manifest["models"], run.votes.models),
+        ("the models of the partition", partition.models, run.votes.models),
+        ("the threat", manifest["threat"], {k: getattr(threat, k) for k in ("name", "metric", "unit", "ball")}),
+        (
+            "the claim's wording",
+            manifest["claim"],
+            wording(threat, manifest["aggregate"], manifest["k"], manifest["training"]),
+        ),
+    ]
+    if min(data["index"], default=0) < 0:
+        raise Lie(f"{folder}: indices must not be negative")
+    if partition.against == "labels":
+        expected.append(("what sorted partitions defend", manifest["against"], "labels"))
+    expected += _said_of_training(manifest)
+    for what, said, true in expected:
+        if said != true:
+            raise Lie(f"{folder}: {what} should be {true!r}, not {said!r}")
+
+
+def _said_of_training(manifest: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What the manifest says of the training, wherever it says it, and what the claims say of it."""
+    training = manifest["training"]
+    data = training.get("data")
+    split, inside = training.get("partition"), data if isinstance(data, dict) else {}
+    spec, models = (split.get("spec"), split.get("models")) if isinstance(split, dict) else (split, None)
+    told = [
+        ("the partition of the training", spec, manifest["partition"]),
+        ("the models of the training", models, manifest["models"]),
+        ("the classes of the training", training.get("num_classes"), manifest["num_classes"]),
+        ("what the training is defended against", training.get("against"), manifest["against"]),
+    ]
+    defence = training.get("defense") or inside.get("defense")
+    if defence is not None:
+        parsed = Defence.parse(defence)
+        spread = Partition.from_spec(manifest["partition"]).spread
+        told += [
+            ("what the defence is against", parsed.against, manifest["against"]),
+            ("the spread of the defence", parsed.spread, spread),
+        ]
+    return [line for line in told if line[1] is not None]

@@ -1,0 +1,355 @@
+"""vauban poison as a person uses it: train, stop, go on, certify, verify, and everything that can be wrong."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vauban.certificates.finite import spread_offsets
+from vauban.cli import app
+from vauban.data import load
+from vauban.poisoning import Ensemble, Partition, Votes, derive
+from vauban.poisoning.partition import set_sha256
+
+TINY = "cnn:steps=6,group=5,views=1,batch=16"
+TRAIN = [
+    "poison",
+    "train",
+    "--data",
+    "mnist",
+    "--limit",
+    "600",
+    "--partitions",
+    "20",
+    "--model",
+    TINY,
+    "--device",
+    "cpu",
+]
+TEST = ["--data", "mnist:split=test", "--limit", "40", "--device", "cpu"]
+
+
+def vauban(*arguments: str | Path, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("poison") / "ens"
+    vauban(*TRAIN, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(ensemble: Path) -> Path:
+    folder = ensemble.parent / "run"
+    vauban("poison", "certify", "--ensemble", ensemble, *TEST, "--out", folder)
+    return folder
+
+
+def test_stopped_with_ctrl_c_and_taken_up_again(ensemble: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ens"
+    command = [sys.executable, "-c", "from vauban.cli import main; main()", *TRAIN, "--out", str(folder)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("models-*")):
+        assert started.poll() is None, started.communicate()
+        time.sleep(0.005)
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate()
+    there = len(list(folder.glob("models-*.safetensors")))
+    if started.returncode != 0:  # it was stopped in time
+        assert started.returncode == 130
+        assert "run the same command again" in said
+        assert 1 <= there < 4
+        assert "train command again" in vauban(
+            "poison", "certify", "-e", folder, *TEST, "--out", tmp_path / "r", code=3
+        )
+    done = CliRunner().invoke(app, [*TRAIN, "--out", str(folder)])
+    assert done.exit_code == 0
+    assert f"holds {5 * there} of 20 base classifiers; going on" in done.stderr
+    names = sorted(path.name for path in ensemble.glob("*.safetensors"))
+    assert names == sorted(path.name for path in folder.glob("*.safetensors"))
+    one, two = Ensemble.load(ensemble), Ensemble.load(folder)
+    assert one.fingerprints == two.fingerprints
+
+
+def test_the_run_says_what_the_votes_say(ensemble: Path, run: Path) -> None:
+    digits = load("mnist:split=test")
+    certs = Ensemble.load(ensemble).certify(digits.images[:40], digits.labels[:40])
+    rows = list(csv.DictReader((run / "claims.csv").open()))
+    assert [int(row["label"]) for row in rows] == certs.label.tolist()
+    assert [float(row["radius"]) for row in rows] == certs.radius.tolist()
+    manifest = json.loads((run / "manifest.json").read_text())
+    train = load("mnist:split=train")
+    assert manifest["training"]["data"]["sha256"] == set_sha256(train.images[:600], train.labels[:600])
+    assert manifest["partition"] == "hash:partitions=20"
+    assert "counts twice" in manifest["claim"]
+
+
+def test_verify_proves_it_without_torch(run: Path) -> None:
+    code = (
+        f"import sys; from vauban.verify import verify_run; v = verify_run({str(run)!r}); "
+        "assert 'torch' not in sys.modules; print(v.votes)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "800\n"
+    assert "40 claims recomputed from 800 votes; all hold" in vauban("verify", run)
+
+
+def test_verify_finds_lies(run: Path, tmp_path: Path) -> None:
+    def forged(name: str) -> Path:
+        copy = tmp_path / name
+        shutil.copytree(run, copy)
+        return copy
+
+    claims = forged("claims")
+    lines = (claims / "claims.csv").read_text().splitlines()
+    index, label, radius, gone = lines[3].split(",")
+    lines[3] = f"{index},{label},{int(radius) + 1},{gone}"
+    (claims / "claims.csv").write_text("\n".join(lines) + "\n")
+    assert "line 4 says" in vauban("verify", claims, code=1)
+    votes = forged("votes")
+    counts = np.load(votes / "ballots.npz")["counts"].copy()
+    counts[0] = np.roll(counts[0], 1)
+    np.savez_compressed(votes / "ballots.npz", counts=counts)
+    assert "line 2 says" in vauban("verify", votes, code=1)
+    for key, value, words in (
+        ("models", 21, "number of models"),
+        ("partition", "hash:partitions=10,spread=2", "cannot be what a run left"),
+        ("against", "labels", "threat"),
+        ("partition", "sort:partitions=20", "sorted partitions"),
+        ("claim", "all is well", "wording"),
+        ("aggregate", "runoff", "second-round"),
+        ("k", 2, "wording"),
+    ):
+        forgery = forged(f"{key}-{value}".replace("/", "_"))
+        manifest = json.loads((forgery / "manifest.json").read_text())
+        manifest[key] = value
+        (forgery / "manifest.json").write_text(json.dumps(manifest))
+        assert words in vauban("verify", forgery, code=1)
+    quiet = forged("quiet")
+    manifest = json.loads((quiet / "manifest.json").read_text())
+    manifest["training"]["data"]["sha256"] = "0" * 64
+    (quiet / "manifest.json").write_text(json.dumps(manifest))
+    assert "manifest changed" in vauban("verify", quiet, code=1)
+    open_ = forged("open")
+    (open_ / "seal.json").unlink()
+    assert "not sealed" in vauban("verify", open_, code=3)
+    bare = forged("bare")
+    (bare / "ballots.npz").unlink()
+    assert "has no ballots" in vauban("verify", bare, code=3)
+    garbled = forged("garbled")
+    (garbled / "ballots.npz").write_bytes(b"PK nothing")
+    assert "cannot be read" in vauban("verify", garbled, code=1)
+
+
+def test_runoff_and_finite_aggregation(ensemble: Path, tmp_path: Path) -> None:
+    out = vauban("poison", "certify", "-e", ensemble, *TEST, "--aggregate", "runoff", "--out", tmp_path / "runoff")
+    assert "runoff" in out
+    assert "all hold" in vauban("verify", tmp_path / "runoff")
+    finite = tmp_path / "finite"
+    small = [*TRAIN[:4], "--limit", "300", "-p", "5", "--model", TINY, "--device", "cpu"]
+    vauban(*small, "--defense", "finite:spread=3", "--out", finite)
+    for aggregate in ("plurality", "runoff"):
+        folder = tmp_path / f"finite-{aggregate}"
+        told = json.loads(
+            vauban("poison", "certify", "-e", finite, *TEST, "--aggregate", aggregate, "--json", "--out", folder)
+        )
+        assert told["models"] == 15
+        assert told["spread"] == 3
+        assert "all hold" in vauban("verify", folder)
+        again = vauban("poison", "certify", "-e", finite, *TEST, "--aggregate", aggregate, "--json", "--out", folder)
+        assert json.loads(again) == told
+    arrays = np.load(tmp_path / "finite-runoff" / "ballots.npz")
+    assert sorted(arrays.files) == ["prefers", "votes", "winner"]
+    flipped = arrays["prefers"].copy()
+    flipped[0] ^= 0xFF
+    np.savez(tmp_path / "finite-runoff" / "ballots.npz", **{**arrays, "prefers": flipped})
+    assert "do not fit" in vauban("verify", tmp_path / "finite-runoff", code=1)
+
+
+def test_label_flips_and_clusters(tmp_path: Path) -> None:
+    small = [*TRAIN[:4], "--limit", "300", "-p", "6", "--model", TINY, "--device", "cpu", "--preprocess", "equalize"]
+    vauban(*small, "--defence", "ss-dpa:features=none", "--seeds", "shared", "--out", tmp_path / "flips")
+    out = vauban("poison", "certify", "-e", tmp_path / "flips", *TEST, "-k", "2", "--out", tmp_path / "r")
+    assert "relabelled training samples" in out
+    assert "all hold" in vauban("verify", tmp_path / "r")
+    clusters = ["poison", "train", "--limit", "2000", "--classes", "1,7", "--defense", "ss-dpa:features=clusters"]
+    vauban(*clusters, "--out", tmp_path / "clusters")
+    told = json.loads(
+        vauban("poison", "certify", "-e", tmp_path / "clusters", "--limit", "500", "--json", "--out", tmp_path / "c")
+    )
+    assert told["clean_accuracy"] > 0.9
+    assert told["median_radius"] > 150
+    assert "all hold" in vauban("verify", tmp_path / "c")
+    index = json.loads((tmp_path / "c" / "manifest.json").read_text())["data"]["index"]
+    assert set(load("mnist:split=test").labels[index].tolist()) == {1, 7}
+
+
+def test_claim_again_from_a_run_and_from_anybodys_votes(ensemble: Path, run: Path, tmp_path: Path) -> None:
+    out = vauban("claim", run, "-k", "2", "--out", tmp_path / "top2.csv")
+    assert "top 2 of 40 inputs" in out
+    digits = load("mnist:split=test")
+    made = Ensemble.load(ensemble)
+    votes, scores = made.votes(digits.images[:40]), made.scores(digits.images[:40])
+    np.savez(tmp_path / "votes.npz", votes=votes, labels=digits.labels[:40], num_classes=10)
+    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", "--json"))
+    rows = list(csv.DictReader((run / "claims.csv").open()))
+    assert [str(c["radius"]) for c in told["claims"]] == [row["radius"] for row in rows]
+    offsets = spread_offsets(scores.shape[1], 2)
+    np.savez(tmp_path / "scores.npz", scores=scores, labels=digits.labels[:40], num_classes=10, offsets=offsets)
+    two = "partition:aggregate=runoff,spread=2"
+    told = json.loads(vauban("claim", tmp_path / "scores.npz", "--smoothing", two, "--json", "-o", tmp_path / "c.csv"))
+    slow = derive(Votes.of({"scores": scores}, 10, spread=2), digits.labels[:40], aggregate="runoff")
+    assert [c["radius"] for c in told["claims"]] == slow.radius.tolist()
+    assert len((tmp_path / "c.csv").read_text().splitlines()) == 41
+    flips = vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition:threat=labels")
+    assert "relabelled" in flips
+
+
+def test_votes_of_elsewhere_become_a_run(ensemble: Path, run: Path, tmp_path: Path) -> None:
+    digits = load("mnist:split=test")
+    arrays = Ensemble.load(ensemble).tally(digits.images[:40], "runoff").arrays("runoff")
+    duels = np.zeros((40, 10, 10), dtype=np.uint16)
+    scores = Ensemble.load(ensemble).scores(digits.images[:40])
+    for a in range(10):
+        for b in range(10):
+            if a != b:
+                above = (scores[:, :, a] > scores[:, :, b]) | ((scores[:, :, a] == scores[:, :, b]) & (a < b))
+                duels[:, a, b] = above.sum(axis=1)
+    training = json.dumps({"defense": "dpa", "partition": "hash:partitions=20", "command": "elsewhere"})
+    np.savez(
+        tmp_path / "v.npz",
+        counts=arrays["counts"],
+        duels=duels,
+        labels=digits.labels[:40],
+        num_classes=10,
+        training=training,
+    )
+    command = ["poison", "import", tmp_path / "v.npz", "--data", "mnist:split=test"]
+    vauban(*command, "--out", tmp_path / "plain")
+    assert (tmp_path / "plain" / "claims.csv").read_bytes() == (run / "claims.csv").read_bytes()
+    vauban(*command, "--aggregate", "runoff", "--out", tmp_path / "runoff")
+    kept = np.load(tmp_path / "runoff" / "ballots.npz")
+    assert all(np.array_equal(kept[name], arrays[name]) for name in ("counts", "winner", "beats"))
+    assert "all hold" in vauban("verify", tmp_path / "runoff")
+    assert "holds another run" in vauban(*command, "--aggregate", "runoff", "--out", tmp_path / "plain", code=2)
+    assert "votes of 20 models" in vauban(*command, "--defense", "dpa", "-p", "30", "--out", tmp_path / "x", code=2)
+    np.savez(tmp_path / "w.npz", counts=arrays["counts"], labels=(digits.labels[:40] + 1) % 10, num_classes=10)
+    assert "not those of" in vauban(
+        "poison", "import", tmp_path / "w.npz", "-d", "mnist", "--out", tmp_path / "x", code=2
+    )
+    assert not (tmp_path / "x").exists()
+
+
+BAD = [
+    (["poison", "train", "--limit", "10", "-p", "11", "-o", "X"], "11 partitions of 10 samples"),
+    (["poison", "train", "-o", "X"], "--partitions is needed"),
+    (["poison", "train", "-p", "5", "--defense", "dpa:by=sort", "-o", "X"], "would prove nothing"),
+    (["poison", "train", "-p", "5", "--defence", "doa", "-o", "X"], "did you mean 'dpa'"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--model", "cnn:stops=3", "-o", "X"], "did you mean 'steps'"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--model", "cnn:steps=many", "-o", "X"], "cannot be read"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--classes", "1,11", "-o", "X"], "classes 0 to 9"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--classes", "1", "-o", "X"], "two or more different"),
+    (["poison", "train", "--limit", "50", "--defense", "ss-dpa:features=clusters", "-o", "X"], "--classes 1,7"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--seeds", "odd", "-o", "X"], "way to seed"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--preprocess", "odd", "-o", "X"], "no preprocessing"),
+    (["poison", "certify", "-e", "nowhere", "-o", "X"], "has no manifest.json"),
+    (["poison", "certify", "-e", "ENS", "-d", "mnist:split=test", "--aggregate", "mean", "-o", "X"], "no aggregate"),
+    (["poison", "certify", "-e", "ENS", "--aggregate", "runoff", "-k", "2", "--limit", "5", "-o", "X"], "one answer"),
+    (["poison", "certify", "-e", "RUN", "-o", "X"], "vauban poison train wrote"),
+    (["poison", "import", "nowhere.npz", "-o", "X"], "is no file"),
+    (["verify", "ENS"], "vauban poison certify wrote"),
+    (["claim", "VOTES"], "--smoothing partition"),
+    (["claim", "VOTES", "--smoothing", "gaussian:sigma=1"], "about partitions"),
+    (["claim", "VOTES", "--smoothing", "partition", "--alpha", "0.1"], "exact"),
+    (["claim", "VOTES", "--smoothing", "partition:aggregate=runoff"], "second-round votes"),
+    (["claim", "VOTES", "--smoothing", "partition:spread=3"], "partitions \\* spread"),
+    (["claim", "VOTES", "--smoothing", "partition:spread=0"], "whole number from 1"),
+    (["claim", "VOTES", "--smoothing", "partition", "-k", "10"], "below the number of classes"),
+    (["claim", "RUN", "--smoothing", "partition"], "leave --smoothing out"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=lambda a: " ".join(a[1:6]) if isinstance(a, list) else None)
+def test_bad_requests_are_answered(arguments: list[str], words: str, ensemble: Path, run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "votes.npz", votes=np.zeros((3, 4), dtype=np.uint8), num_classes=10)
+    names = {"ENS": ensemble, "RUN": run, "VOTES": tmp_path / "votes.npz", "X": tmp_path / "x"}
+    said = vauban(*(names.get(argument, argument) for argument in arguments), code=2)
+    assert words.replace("\\", "") in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"votes": np.zeros((3, 4), int)}, "how many classes"),
+        ({"num_classes": 10}, "there are no votes"),
+        ({"votes": np.full((3, 4), 10), "num_classes": 10}, "votes are 0 to 9"),
+        ({"votes": np.zeros((3, 4)), "num_classes": 10}, "whole numbers"),
+        ({"votes": np.zeros((3, 4), int), "labels": np.zeros(2, int), "num_classes": 10}, "one whole number an input"),
+        ({"votes": np.zeros((3, 4), int), "labels": np.full(3, 12), "num_classes": 10}, "labels must be 0 to 9"),
+        ({"counts": np.ones((3, 4), int), "num_classes": 10}, "counts of 4 classes"),
+        ({"counts": np.ones((3, 10), int), "num_classes": 10, "spread": 2}, "needs the vote of every model"),
+        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": "[1]"}, "JSON object"),
+        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "index": np.zeros(3, int)}, "a different whole number"),
+        ({"votes": np.array([object()]), "num_classes": 10}, "cannot be read"),
+    ],
+)
+def test_bad_vote_files_are_answered(arrays: dict[str, object], words: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "votes.npz", **arrays)  # type: ignore[arg-type]
+    assert words in vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", code=2)
+
+
+def test_no_labels_no_accuracy_but_radii(tmp_path: Path) -> None:
+    np.savez(tmp_path / "votes.npz", votes=np.ones((3, 5), dtype=np.uint8), num_classes=4)
+    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", "--json"))
+    assert [c["radius"] for c in told["claims"]] == [2, 2, 2]
+    assert "clean_accuracy" not in told
+
+
+@pytest.mark.filterwarnings("ignore:2 training samples")
+def test_torn_labels_and_empty_parts_are_said(tmp_path: Path) -> None:
+    digits = load("mnist:split=train")
+    x = np.concatenate([digits.images[:30], digits.images[:2]])
+    y = np.concatenate([digits.labels[:30], (digits.labels[:2] + 1) % 10])
+    np.savez(tmp_path / "d.npz", images=x, labels=y)
+    command = ["poison", "train", "--data", f"npz:path={tmp_path}/d.npz,classes=10", "-p", "25", "--model", TINY]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
+    assert done.exit_code == 0, done.stderr
+    assert "note: 2 training samples repeat another one's input with a different label" in done.stderr
+    assert "base classifiers have no training samples: by rule they vote for class 0" in done.stderr
+    parts = Partition(25).members(x, y)
+    empty = [i for i, part in enumerate(parts) if not len(part)]
+    assert (Ensemble.load(tmp_path / "ens").votes(x[:3])[:, empty] == 0).all()
+
+
+def test_shared_features_and_one_flipped_label(tmp_path: Path) -> None:
+    digits = load("mnist:split=train")
+    flipped = digits.labels[:100].copy()
+    flipped[17] = (flipped[17] + 1) % 10
+    heads = "linear:learning_epochs=1,learning_batch=50,steps=6,group=4,views=1"
+    for name, labels in (("clean", digits.labels[:100]), ("flipped", flipped)):
+        np.savez(tmp_path / f"{name}.npz", images=digits.images[:100], labels=labels)
+        data = f"npz:path={tmp_path}/{name}.npz,classes=10"
+        command = ["poison", "train", "--data", data, "-p", "4", "--model", heads, "--device", "cpu"]
+        vauban(*command, "--defense", "ss-dpa:features=rotnet", "--out", tmp_path / name)
+    clean, other = Ensemble.load(tmp_path / "clean"), Ensemble.load(tmp_path / "flipped")
+    assert sum(a != b for a, b in zip(clean.fingerprints, other.fingerprints, strict=True)) == 1
+    shared = clean.trainer.shared  # type: ignore[attr-defined]
+    assert shared
+    assert all((shared[name] == value).all() for name, value in other.trainer.shared.items())  # type: ignore[attr-defined]
+    vauban("poison", "certify", "-e", tmp_path / "clean", *TEST, "--out", tmp_path / "run")
+    assert "relabelled" in vauban("verify", tmp_path / "run")

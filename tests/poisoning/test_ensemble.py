@@ -1,0 +1,341 @@
+"""Ensembles: a function of a set, resumed to the same bits, with any trainer; one sample changes one base classifier."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import RidgeClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from vauban.data import load
+from vauban.errors import BadInput, Incomplete, Lie, RunRefused
+from vauban.poisoning import Ensemble, ModuleTrainer, Partition, SklearnTrainer, Votes, derive
+from vauban.poisoning.clusters import ClusterEnsemble
+from vauban.poisoning.stacked import StackedTrainer
+
+DIGITS = load("mnist:split=test")
+X, Y = DIGITS.images[:400, :, ::4, ::4].copy(), DIGITS.labels[:400]
+TEST_X, TEST_Y = DIGITS.images[400:460, :, ::4, ::4].copy(), DIGITS.labels[400:460]
+
+
+class Means:
+    """A tiny trainer after the protocol, in groups of 4: the mean picture of each class, scored by distance."""
+
+    num_classes = 10
+
+    def __init__(self, stop_after: int | None = None):
+        self.stop_after, self.trained = stop_after, 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"trainer": "means"}
+
+    def fit(
+        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], numbers: Sequence[int], tick: Any = None
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        for some in (
+            itertools.batched(range(len(numbers)), 4) if hasattr(itertools, "batched") else batched(len(numbers))
+        ):
+            means = [self._mean(*parts[i]) for i in some]
+            yield [numbers[i] for i in some], {"means": torch.stack(means)}
+            self.trained += len(some)
+            if tick:
+                tick(len(some))
+            if self.stop_after is not None and self.trained >= self.stop_after:
+                raise KeyboardInterrupt
+
+    def _mean(self, x: np.ndarray, y: np.ndarray) -> torch.Tensor:
+        flat = torch.from_numpy(x.reshape(len(x), -1)).float()
+        return torch.stack(
+            [flat[y == c].mean(dim=0) if (y == c).any() else torch.full((flat.shape[1],), 1e4) for c in range(10)]
+        )
+
+    def scores(self, weights: dict[str, torch.Tensor], x: np.ndarray) -> torch.Tensor:
+        flat = torch.from_numpy(x.reshape(len(x), -1)).float()
+        return -torch.cdist(flat.expand(len(weights["means"]), -1, -1), weights["means"])
+
+
+def batched(n: int) -> Iterator[range]:
+    return (range(i, min(i + 4, n)) for i in range(0, n, 4))
+
+
+def small_net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(49, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+
+
+TRAINERS = {
+    "means": Means(),
+    "module": ModuleTrainer(small_net, 10, steps=15, lr=0.01),
+    "stacked": StackedTrainer(
+        "dense", 10, steps=12, batch=32, group=4, front="none", augment="shift", views=1, normalise="partition"
+    ),
+    "normalised": ModuleTrainer(small_net, 10, steps=5, normalise="partition", seeds="shared"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_shuffling_the_training_data_changes_no_bit(name: str) -> None:
+    trainer, partition = TRAINERS[name], Partition(11)
+    one = Ensemble.fit(X, Y, partition, trainer)
+    order = np.random.default_rng(0).permutation(len(X))
+    other = Ensemble.fit(X[order], Y[order], partition, trainer)
+    assert one.fingerprints == other.fingerprints
+    assert one.manifest == other.manifest
+    assert np.array_equal(one.scores(TEST_X), other.scores(TEST_X))
+    assert len(set(one.fingerprints)) == 11
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("spread", [1, 3])
+def test_one_poisoned_sample_changes_the_weights_of_as_many_base_classifiers_as_the_spread(
+    name: str, spread: int
+) -> None:
+    trainer, partition = TRAINERS[name], Partition(4 if spread > 1 else 9, spread=spread)
+    clean = Ensemble.fit(X, Y, partition, trainer).fingerprints
+    other_label = Y.copy()
+    other_label[5] = (Y[5] + 1) % 10
+    poisonings = {
+        "removed": (np.delete(X, 5, axis=0), np.delete(Y, 5)),
+        "added": (np.concatenate([X, TEST_X[:1]]), np.concatenate([Y, [3]])),
+        "relabelled": (X, other_label),
+    }
+    for x, y in poisonings.values():
+        poisoned = Ensemble.fit(x, y, partition, trainer).fingerprints
+        changed = [i for i, (a, b) in enumerate(zip(clean, poisoned, strict=True)) if a != b]
+        assert len(changed) == spread
+
+
+def test_sorted_partitions_change_one_base_classifier_for_a_label() -> None:
+    partition = Partition(9, by="sort")
+    clean = Ensemble.fit(X, Y, partition, Means())
+    other = Y.copy()
+    other[7] = (Y[7] + 1) % 10
+    poisoned = Ensemble.fit(X, other, partition, Means())
+    assert clean.against == "labels"
+    assert sum(a != b for a, b in zip(clean.fingerprints, poisoned.fingerprints, strict=True)) == 1
+    assert clean.certify(TEST_X, TEST_Y).threat.name == "label-flips"
+    with pytest.raises(BadInput, match="labels only"):
+        Ensemble.fit(X, Y, partition, Means(), against="samples")
+
+
+@pytest.mark.parametrize("partition", [Partition(23), Partition(5, spread=3)], ids=str)
+def test_stopped_and_resumed_is_the_same(partition: Partition, tmp_path: Path) -> None:
+    whole = Ensemble.fit(X, Y, partition, Means(), folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Ensemble.fit(X, Y, partition, Means(stop_after=8), folder=tmp_path / "stopped")
+    with pytest.raises(Incomplete, match="train command again"):
+        Ensemble.load(tmp_path / "stopped", trainer=Means())
+    again = Means()
+    told: list[int] = []
+    began: list[tuple[int, int]] = []
+    resumed = Ensemble.fit(
+        X, Y, partition, again, folder=tmp_path / "stopped", tick=told.append, began=lambda *a: began.append(a)
+    )
+    assert again.trained == sum(told) == partition.models - 8
+    assert began == [(8, partition.models)]
+    assert resumed.fingerprints == whole.fingerprints
+    for name in (p.name for p in (tmp_path / "whole").glob("*")):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    third = Means()
+    Ensemble.fit(X, Y, partition, third, folder=tmp_path / "stopped")
+    assert third.trained == 0
+
+
+def test_side_by_side_training_is_taken_up_to_the_same_bits(tmp_path: Path) -> None:
+    trainer, partition = TRAINERS["stacked"], Partition(11)
+    whole = Ensemble.fit(X, Y, partition, trainer, folder=tmp_path)
+    paths = sorted(tmp_path.glob("models-*"))
+    bits = [path.read_bytes() for path in paths]
+    assert len(paths) == 3
+    paths[1].unlink()
+    again = Ensemble.fit(X, Y, partition, trainer, folder=tmp_path)
+    assert again.fingerprints == whole.fingerprints
+    assert [path.read_bytes() for path in paths] == bits
+    assert np.array_equal(Ensemble.load(tmp_path).votes(TEST_X), whole.votes(TEST_X))
+
+
+def test_saved_and_loaded_votes_the_same(tmp_path: Path) -> None:
+    trained = Ensemble.fit(X, Y, Partition(9), TRAINERS["module"])
+    kept = trained.save(tmp_path / "ens")
+    loaded = Ensemble.load(tmp_path / "ens", trainer=TRAINERS["module"])
+    assert trained.fingerprints == kept.fingerprints == loaded.fingerprints
+    assert np.array_equal(trained.votes(TEST_X), loaded.votes(TEST_X))
+    assert trained.weights_sha256 == loaded.weights_sha256
+
+
+def test_a_damaged_group_is_trained_again_and_never_voted_with(tmp_path: Path) -> None:
+    first = Ensemble.fit(X, Y, Partition(8), Means(), folder=tmp_path)
+    path = sorted(tmp_path.glob("models-*"))[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3] + b"\0\1\2")
+    with pytest.raises(Incomplete, match="lacks 4 of its 8"):
+        Ensemble.load(tmp_path, trainer=Means())
+    again = Means()
+    assert Ensemble.fit(X, Y, Partition(8), again, folder=tmp_path).fingerprints == first.fingerprints
+    assert again.trained == 4
+    assert path.read_bytes() == whole
+
+
+def test_another_ensemble_in_the_folder_is_refused(tmp_path: Path) -> None:
+    Ensemble.fit(X, Y, Partition(8), Means(), folder=tmp_path)
+    with pytest.raises(RunRefused, match="partitions=9"):
+        Ensemble.fit(X, Y, Partition(9), Means(), folder=tmp_path)
+    other = Y.copy()
+    other[0] = (Y[0] + 1) % 10
+    with pytest.raises(RunRefused, match="sha256"):
+        Ensemble.fit(X, other, Partition(8), Means(), folder=tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(Lie, match="cannot be read"):
+        Ensemble.load(tmp_path, trainer=Means())
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [KNeighborsClassifier(1), DecisionTreeClassifier(max_depth=4), RidgeClassifier()],
+    ids=lambda e: type(e).__name__,
+)
+def test_any_scikit_learn_classifier(estimator: Any, tmp_path: Path) -> None:
+    trainer = SklearnTrainer(estimator, 10)
+    ensemble = Ensemble.fit(X, Y, Partition(7), trainer)
+    order = np.random.default_rng(1).permutation(len(X))
+    shuffled = Ensemble.fit(X[order], Y[order], Partition(7), trainer)
+    votes = ensemble.votes(TEST_X)
+    assert np.array_equal(votes, shuffled.votes(TEST_X))
+    members = Partition(7).members(X, Y)
+    from sklearn.base import clone
+
+    own = clone(estimator)
+    if "random_state" in own.get_params():
+        own.set_params(random_state=3)
+    own.fit(X[members[3]].reshape(len(members[3]), -1), Y[members[3]])
+    assert np.array_equal(votes[:, 3], own.predict(TEST_X.reshape(60, -1)))
+    assert ensemble.certify(TEST_X, TEST_Y).clean_accuracy > 0.3
+    with pytest.raises(BadInput, match="another library"):
+        ensemble.save(tmp_path / "never")
+    with pytest.raises(BadInput, match="another library"):
+        Ensemble.fit(X, Y, Partition(7), trainer, folder=tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_scikit_learn_through_joblib_is_the_same() -> None:
+    one = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10))
+    two = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10, jobs=2))
+    assert np.array_equal(one.votes(TEST_X), two.votes(TEST_X))
+
+
+def test_a_part_of_one_class_votes_for_it() -> None:
+    x, y = X[Y == 4][:12], np.full(12, 4)
+    votes = Ensemble.fit(x, y, Partition(3), SklearnTrainer(RidgeClassifier(), 10)).votes(TEST_X)
+    assert (votes == 4).all()
+
+
+def test_empty_parts_vote_for_class_0_and_it_is_said() -> None:
+    x = np.zeros((4, 1, 2, 2), dtype=np.uint8)
+    x[:, 0, 0, 0] = [1, 1, 1, 2]
+    with pytest.warns(UserWarning, match="base classifiers have no training samples: by rule they vote for class 0"):
+        ensemble = Ensemble.fit(
+            x, np.array([1, 1, 1, 1]), Partition(4, by="pixel-sum"), SklearnTrainer(KNeighborsClassifier(1), 3)
+        )
+    assert ensemble.empty == [0, 3]
+    assert ensemble.votes(x[:1]).tolist() == [[0, 1, 1, 0]]
+    assert ensemble.scores(x[:1])[0, 0].tolist() == [0, 0, 0]
+    assert ensemble.fingerprints[0] == "empty"
+    certs = ensemble.certify(x[:1], aggregate="runoff")
+    assert certs.answer.tolist() == [0]
+
+
+@pytest.mark.parametrize("partition", [Partition(15), Partition(5, spread=3)], ids=str)
+@pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
+def test_certify_is_what_scores_say(partition: Partition, aggregate: str) -> None:
+    ensemble = Ensemble.fit(X, Y, partition, TRAINERS["module"])
+    certs = ensemble.certify(TEST_X, TEST_Y, aggregate)
+    slow = derive(
+        Votes.of({"scores": ensemble.scores(TEST_X)}, 10, spread=partition.spread), TEST_Y, aggregate=aggregate
+    )
+    assert np.array_equal(certs.radius, slow.radius)
+    assert np.array_equal(certs.answer, slow.answer)
+    assert np.array_equal(certs.counts, slow.counts)
+    assert certs.clean_accuracy == (certs.answer == TEST_Y).mean()
+    assert "counts twice" in certs.claim
+
+
+def test_votes_do_not_depend_on_the_other_inputs() -> None:
+    ensemble = Ensemble.fit(X, Y, Partition(5), TRAINERS["module"])
+    alone = np.concatenate([ensemble.scores(TEST_X[i : i + 1]) for i in range(3)])
+    assert np.array_equal(alone[0], ensemble.scores(TEST_X)[0])
+
+
+def test_the_given_label_in_the_top_k() -> None:
+    ensemble = Ensemble.fit(X, Y, Partition(15), Means())
+    third = ensemble.certify(TEST_X, TEST_Y, k=3)
+    first = ensemble.certify(TEST_X, TEST_Y)
+    assert (third.label == TEST_Y).all()
+    assert third.accuracy() >= first.accuracy()
+    assert third.clean_accuracy == third.accuracy()
+    assert first.base_accuracy < first.clean_accuracy
+    assert first.accuracy(0) == first.clean_accuracy
+
+
+def test_preprocessing_is_part_of_the_ensemble() -> None:
+    plain = Ensemble.fit(X, Y, Partition(5), Means())
+    equalised = Ensemble.fit(X, Y, Partition(5), Means(), preprocessing="equalize")
+    assert equalised.manifest["preprocessing"] == "equalise"
+    assert plain.fingerprints != equalised.fingerprints
+    assert plain.manifest["partition"] == equalised.manifest["partition"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Ensemble.fit(X, Y, Partition(500), Means()), "500 partitions of 400 samples"),
+        (lambda: Ensemble.fit(X, None, Partition(5), Means()), "no labels"),
+        (lambda: Ensemble.fit(X, Y + 1, Partition(5), Means()), "outside the classes 0..9"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X[:, :, :3]), "trained on"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X.astype(np.float32)), "uint8"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "no aggregate"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "runoff", k=2), "one answer"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, label="given"), "there are none"),
+        (lambda: SklearnTrainer(RidgeClassifier(), 10, seeds="odd"), "no way to seed"),
+        (lambda: ClusterEnsemble.fit(X, Y), "two classes"),
+    ],
+)
+def test_bad_input_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        make()
+
+
+def ones_and_sevens(n: int) -> tuple[np.ndarray, np.ndarray]:
+    chosen = np.isin(DIGITS.labels, [1, 7])
+    return DIGITS.images[chosen][:n], (DIGITS.labels[chosen][:n] == 7).astype(np.int64)
+
+
+def test_clusters_count_like_one_base_classifier_a_sample(tmp_path: Path) -> None:
+    x, y = ones_and_sevens(300)
+    ensemble = ClusterEnsemble.fit(x, y)
+    ensemble.save(tmp_path)
+    loaded = ClusterEnsemble.load(tmp_path)
+    test = ones_and_sevens(500)[0][300:]
+    certs, truth = loaded.certify(test), ones_and_sevens(500)[1][300:]
+    near = [
+        [np.square(p / 255.0 - c.reshape(p.shape)).sum() for c in ensemble.centres] for p in np.concatenate([x, test])
+    ]
+    cluster = np.array([int(a > b) for a, b in near])
+    for i in range(len(test)):
+        votes = np.where(cluster[:300] == cluster[300 + i], y, 1 - y)
+        assert certs.counts[i].tolist() == [int((votes == 0).sum()), int((votes == 1).sum())]
+    assert len(set(certs.radius.tolist())) <= 2
+    assert (certs.answer == truth).mean() > 0.9
+    assert ensemble.weights_sha256 == loaded.weights_sha256
+    order = np.random.default_rng(0).permutation(300)
+    assert np.array_equal(ClusterEnsemble.fit(x[order], y[order]).table, ensemble.table)
+
+
+def test_clusters_count_copies_once() -> None:
+    x, y = ones_and_sevens(60)
+    repeated, labels = np.concatenate([x, x[:5], x[:5]]), np.concatenate([y, y[:5], 1 - y[:5]])
+    assert ClusterEnsemble.fit(repeated, labels).table.tolist() == ClusterEnsemble.fit(x, y).table.tolist()
