@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vauban.claims import Certificates, derive
+    from vauban.poisoning.ensemble import Ensemble
+    from vauban.poisoning.partition import Partition
     from vauban.smoothed import Predictions, SmoothedClassifier
     from vauban.smoothing import (
         Ablation,
@@ -40,6 +42,8 @@ _HOMES = {
     "Sparse": "vauban.smoothing",
     "Splitting": "vauban.smoothing",
     "Uniform": "vauban.smoothing",
+    "Ensemble": "vauban.poisoning.ensemble",
+    "Partition": "vauban.poisoning.partition",
     "Predictions": "vauban.smoothed",
     "SmoothedClassifier": "vauban.smoothed",
 }
@@ -51,10 +55,12 @@ __all__ = [
     "Certificates",
     "Concave",
     "Discrete",
+    "Ensemble",
     "Flow",
     "Fractional",
     "Gaussian",
     "Laplace",
+    "Partition",
     "Predictions",
     "SmoothedClassifier",
     "Sparse",

@@ -103,6 +103,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
         expected += [
             ("the number of views", (statistics["n"], manifest["list"]["views"]), (noise.views, noise.views)),
             ("the list of views", manifest["list"]["sha256"], noise.listed(data["shape"])),
+            ("what is kept of it", noise.kept() | manifest["list"], manifest["list"] | noise.kept()),
             ("the threshold", statistics["threshold"], getattr(noise, "threshold", None)),
             ("the levels", arithmetic["levels"], noise.levels),
             ("the deviation", arithmetic["deviation_per_view"], 0.0),

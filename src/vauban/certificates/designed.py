@@ -131,6 +131,9 @@ class DesignedLaw(ExactLaw):
         table = np.ascontiguousarray(self.permutations(shape).T, dtype="<i4")
         return hashlib.sha256(own.encode() + hashlib.sha256(table.data).digest()).hexdigest()
 
+    def kept(self) -> dict[str, Any]:
+        return {"design": {str(width): times for width, times in self.design.weights}}
+
     def within(self, changed: ArrayLike) -> Floats:
         counts, where = np.unique(np.asarray(changed, dtype=np.int64), return_inverse=True)
         reach = np.array([_reach(self.metric, int(count), self.rate) for count in counts])

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,6 +85,10 @@ class ExactLaw(AnyLaw):
     def listed(self, shape: Sequence[int]) -> str:
         """A hash of whatever the list of views of such inputs is made from, beyond the spec: offsets, a design."""
         return ""
+
+    def kept(self) -> dict[str, Any]:
+        """What a manifest keeps of the list beyond its hash, in plain values."""
+        return {}
 
     @abstractmethod
     def within(self, changed: ArrayLike) -> Floats:

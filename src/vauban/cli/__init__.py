@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from vauban.cli import bench, certify, claim, demo, listings, plan, poison, predict, train, verify
+from vauban.cli import bench, certify, claim, demo, listings, plan, poison, predict, rl, train, verify
 
 app = typer.Typer(
     name="vauban",
@@ -30,6 +30,7 @@ for command in (
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(poison.app, name="poison")
+app.add_typer(rl.app, name="rl")
 
 
 def main() -> None:

@@ -248,3 +248,37 @@ def poison(
         f"{partitions:,} partitions, {r['steps']} steps, {alone} in the loops, {r['device']}, {r['threads']} threads"
     )
     common.print_table(headers, rows, title=title)
+
+
+@app.command()
+@example("vauban bench rl", "vauban bench rl --algo ddpg --env DriveSeek-v0 --batch 64")
+def rl(
+    algo: Annotated[str | None, typer.Option(help="ddpg, sac or dqn [all three, on their toy environments]")] = None,
+    env: Annotated[str, typer.Option(help="environment for --algo")] = "ContinuousSeek-v0:dim=20",
+    batch: Annotated[int, typer.Option(min=1, help="transitions per update")] = 256,
+    goal_weight: Annotated[float, typer.Option(help="alpha, weight of the gradient loss")] = 0.2,
+    seconds: Annotated[float, typer.Option(help="time for each way of each pair")] = 10.0,
+    device: common.DeviceOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Milliseconds an update: the library's agent, Vauban's without the gradient loss, and with it."""
+    from vauban.bench.rl import PAIRS, measure
+
+    where = common.pick_device(device)
+    results = []
+    for name, place in [(algo, env)] if algo else PAIRS:
+        with common.progress(f"measuring {name}", 3 * int(seconds), "s", json) as tick:
+            results.append(measure(name, place, batch, goal_weight, seconds, where, tick))
+    if json:
+        common.print_json(results)
+        return
+    rows = [
+        [
+            f"{r['algo']} on {r['env']}",
+            *(f"{r[way]:.2f}" for way in ("library_ms", "plain_ms", "vauban_ms")),
+            *(f"{r[ratio]:.2f}x" for ratio in ("overhead", "overhead_to_plain")),
+        ]
+        for r in results
+    ]
+    headers = ["ms an update", "(a) library", "(b) alpha 0", f"(c) alpha {goal_weight:g}", "c / a", "c / b"]
+    common.print_table(headers, rows, title=f"batch {batch} on {results[0]['device']}, {results[0]['threads']} threads")

@@ -50,7 +50,7 @@ def certify(
     threshold = getattr(law, "threshold", None)
     statistics = {"method": manifests.EXACT, "k": k, "n": law.views, "label": label, "threshold": threshold}
     with locked(folder):
-        rest = {"list": {"views": law.views, "sha256": law.listed(shape)}}
+        rest = {"list": {"views": law.views, "sha256": law.listed(shape), **law.kept()}}
         manifest = manifest_of(folder, smoothed, inputs, source, statistics, rest)
         smoothed.rows = manifest["compute"]["rows"]
         torch.set_num_threads(manifest["compute"]["threads"])

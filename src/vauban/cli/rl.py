@@ -1,0 +1,172 @@
+"""vauban rl: train goal-conditioned agents, compare their curves, draw them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+app = typer.Typer(
+    help="Robustness to new goals: agents that are told what to reach at test time (ReenGAGE).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+RunsArgument = Annotated[
+    list[Path], typer.Argument(help="run folders of vauban rl train", exists=True, file_okay=False)
+]
+
+
+@app.command()
+@example(
+    "vauban rl train --algo reengage-ddpg --env ContinuousSeek-v0:dim=20 --seeds 5 --out runs/seek",
+    "vauban rl train --algo ddpg --env ContinuousSeek-v0:dim=20 --seeds 5 --out runs/seek-ddpg",
+    "vauban rl train --algo multi-reengage-ddpg --env DriveSeek-v0 --goal-weight 0.2 --out runs/drive",
+)
+def train(
+    out: Annotated[Path, typer.Option("--out", "-o", help="run folder; taken up where it ended")],
+    algo: Annotated[
+        str, typer.Option(help="ddpg, sac, dqn, reengage-ddpg, reengage-sac, reengage-dqn or multi-reengage-ddpg")
+    ],
+    env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, or one that Gymnasium knows")],
+    seeds: Annotated[int, typer.Option(min=1, help="how many seeds: 0, 1, …")] = 5,
+    steps: Annotated[int | None, typer.Option(min=1, help="environment steps [200,000; sets of goals 160,000]")] = None,
+    goal_weight: Annotated[float | None, typer.Option(help="alpha, weight of the gradient loss [0.2]")] = None,
+    settings: Annotated[
+        str, typer.Option("--set", help="the agent's other settings, key=value,… [those of the thesis]")
+    ] = "",
+    every: Annotated[int | None, typer.Option(min=1, help="steps between looks [2,000; sets of goals 4,000]")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="episodes a look [50; sets of goals 100]")] = None,
+    label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="all seeds as one batched program: ddpg and reengage-ddpg, fast on a GPU")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "cpu",
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard logs")] = False,
+    json: common.JsonOption = False,
+) -> None:
+    """Train an agent with several seeds; a curve of success against steps is kept for each.
+
+    Ctrl-C leaves a checkpoint of the seeds under way; the same command goes on with them and skips what is complete.
+    """
+    import os
+
+    from vauban.errors import BadInput
+    from vauban.rl.curves import read_run
+    from vauban.rl.recipes import make_agent, read_settings
+    from vauban.rl.recipes import plan as make_plan
+    from vauban.rl.seeds import train_seeds
+    from vauban.rl.stacked import train_together
+    from vauban.rl.training import open_run
+
+    own: dict[str, Any] = read_settings(settings)
+    if goal_weight is not None:
+        if "reengage" not in algo:
+            raise BadInput(f"--goal-weight belongs to the reengage algorithms; {algo} has no gradient loss")
+        own["goal_weight"] = goal_weight
+    plan = make_plan(algo, env, own, steps, every, episodes)
+    where = common.pick_device(device)
+    if not out.exists():
+        make_agent(plan, 0, where)
+    open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
+    at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
+    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as tick:
+        if together:
+            done = train_together(out, plan, list(range(seeds)), device=where, tick=tick)
+        else:
+            done = train_seeds(
+                out, plan, list(range(seeds)), jobs=at_once, device=where, tensorboard=tensorboard, tick=tick
+            )
+    if not done:
+        raise KeyboardInterrupt
+    _print_areas([read_run(out)], json)
+
+
+@app.command()
+@example("vauban rl evaluate runs/seek-ddpg runs/seek", "vauban rl evaluate runs/seek --episodes 200")
+def evaluate(
+    runs: RunsArgument,
+    episodes: Annotated[int, typer.Option(min=0, help="also play the trained agents this often")] = 0,
+    json: common.JsonOption = False,
+) -> None:
+    """The table of areas under curves: mean and spread over seeds, steps and seeds reached."""
+    from vauban.rl.curves import read_run
+
+    curves = [read_run(run) for run in runs]
+    played = (
+        [_play(run, list(curve.seeds), episodes) for run, curve in zip(runs, curves, strict=True)] if episodes else None
+    )
+    _print_areas(curves, json, played)
+
+
+@app.command()
+@example("vauban rl plot runs/seek-ddpg runs/seek --out seek.png")
+def plot(
+    runs: RunsArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="picture, .png, .pdf or .svg")],
+    title: Annotated[str | None, typer.Option(help="[the environment]")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="NoisySeek: also the perfect greedy agent")] = False,
+) -> None:
+    """Draw success against steps: mean over seeds and one standard deviation."""
+    from vauban.errors import BadInput
+    from vauban.rl.curves import draw, read_run
+    from vauban.rl.envs import NoisySeek
+    from vauban.rl.envs import greedy as act
+    from vauban.rl.evaluating import play
+
+    curves = [read_run(run) for run in runs]
+    levels = {}
+    if greedy:
+        if any(not curve.env.startswith("NoisySeek") for curve in curves):
+            raise BadInput("--greedy: the greedy agent is NoisySeek's; these runs are not")
+        levels["perfect greedy agent"] = float(play(NoisySeek(), act, 2_000, seed=0)[1].mean())
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise BadInput(f"--out {out}: a name that ends in .png, .pdf or .svg is needed")
+    draw(out, curves, title=title or curves[0].env, levels=levels)
+    typer.echo(str(out))
+
+
+def _play(run: Path, seeds: list[int], episodes: int) -> float:
+    import json
+
+    import numpy as np
+
+    from vauban.rl.curves import MANIFEST, curve_file
+    from vauban.rl.evaluating import evaluate as score
+    from vauban.rl.training import load_agent
+
+    manifest = json.loads((run / MANIFEST).read_text())
+    trained = [seed for seed in seeds if curve_file(run, seed).with_suffix(".zip").exists()]
+    column = 1 if manifest["score"] == "reward" else 0
+    agents = {seed: load_agent(run, manifest["algo"], manifest["env"], seed) for seed in trained}
+    return float(np.mean([score(agent, manifest["env"], episodes, seed)[column] for seed, agent in agents.items()]))
+
+
+def _print_areas(curves: list[Any], json: bool, played: list[float] | None = None) -> None:
+    lines = [curve.summary() for curve in curves]
+    if played is not None:
+        lines = [{**line, "played": value} for line, value in zip(lines, played, strict=True)]
+    if json:
+        common.print_json(lines)
+        return
+    rows = [
+        [
+            line["run"],
+            line["env"],
+            f"{line['seeds']}",
+            f"{line['steps']:,}",
+            f"{line['area']:.3f}",
+            f"{line['spread']:.3f}",
+            f"{line['last']:.3f}",
+            f"{line['seconds']:,.0f}",
+            *([f"{line['played']:.3f}"] if played is not None else []),
+        ]
+        for line in lines
+    ]
+    headers = ["run", "environment", "seeds", "steps", "area under curve", "spread", "at the end", "seconds a seed"]
+    common.print_table([*headers, *(["played again"] if played is not None else [])], rows)

@@ -1,0 +1,123 @@
+"""Learning curves: kept as lines of text, one file a seed, and drawn as mean and spread over seeds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vauban.errors import BadInput, MissingExtra
+
+MANIFEST = "run.json"
+COLUMNS = ("steps", "success", "reward", "seconds")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one run: `values` (seeds, looks) at `steps` (looks,)."""
+
+    label: str
+    env: str
+    seeds: list[int]
+    steps: np.ndarray
+    values: np.ndarray
+    seconds: np.ndarray
+    what: str
+
+    @property
+    def areas(self) -> np.ndarray:
+        """The area under each seed's curve over the number of steps (seeds,): its mean height, by the trapezoid rule."""
+        if len(self.steps) == 1:
+            return self.values[:, 0]
+        return np.asarray(np.trapezoid(self.values, self.steps, axis=1) / (self.steps[-1] - self.steps[0]))
+
+    def summary(self) -> dict[str, Any]:
+        """A line of the table of areas; the spread is the standard deviation over seeds (0 for one seed)."""
+        areas, several = self.areas, len(self.seeds) > 1
+        return {
+            "run": self.label,
+            "env": self.env,
+            "what": self.what,
+            "seeds": len(self.seeds),
+            "steps": int(self.steps[-1]),
+            "area": float(areas.mean()),
+            "spread": float(areas.std(ddof=1)) if several else 0.0,
+            "last": float(self.values[:, -1].mean()),
+            "seconds": float(self.seconds.mean()),
+        }
+
+
+def curve_file(folder: Path, seed: int) -> Path:
+    """Where a seed's curve is kept."""
+    return folder / f"seed-{seed}.csv"
+
+
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """The lines of one curve; a last line that a kill left unfinished is left out."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        return [{key: float(row[key]) for key in COLUMNS} for row in rows]
+    except (KeyError, TypeError, ValueError):
+        kept = [row for row in rows[:-1] if all(row.get(key) for key in COLUMNS)]
+        if len(kept) != len(rows) - 1:
+            raise BadInput(f"{path} is no learning curve: its columns are {', '.join(COLUMNS)}") from None
+        return [{key: float(row[key]) for key in COLUMNS} for row in kept]
+
+
+def read_run(folder: Path) -> Curves:
+    """All curves of a run folder, up to the last look that every seed has."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        raise BadInput(f"{folder} is no run of vauban rl train: it has no readable {MANIFEST}") from None
+    files = sorted(folder.glob("seed-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
+    seeds = {int(path.stem.split("-")[1]): read_rows(path) for path in files}
+    seeds = {seed: rows for seed, rows in seeds.items() if rows}
+    if not seeds:
+        raise BadInput(f"{folder} holds no curve yet: let vauban rl train reach its first look")
+    looks = min(len(rows) for rows in seeds.values())
+    what = manifest["score"]
+    return Curves(
+        manifest["label"],
+        manifest["env"],
+        list(seeds),
+        np.array([row["steps"] for row in next(iter(seeds.values()))[:looks]]),
+        np.array([[row[what] for row in rows[:looks]] for rows in seeds.values()]),
+        np.array([rows[looks - 1]["seconds"] for rows in seeds.values()]),
+        what,
+    )
+
+
+def draw(path: Path, runs: Sequence[Curves], *, title: str, levels: dict[str, float] | None = None) -> None:
+    """Write a picture: mean over seeds as a line, one standard deviation as a band [Levine2023, Figures 8.2 and 8.4]."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingExtra("matplotlib", "report", "drawing a curve") from None
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
+    for run in runs:
+        mean, spread = run.values.mean(0), run.values.std(0)
+        count = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
+        (line,) = axes.plot(run.steps, mean, lw=1.8, label=f"{run.label} ({count})")
+        axes.fill_between(run.steps, mean - spread, mean + spread, color=line.get_color(), alpha=0.18, lw=0)
+    for name, level in (levels or {}).items():
+        axes.axhline(level, color="0.4", ls="--", lw=1.2, label=name)
+    success = all(run.what == "success" for run in runs)
+    axes.set(xlabel="environment steps", ylabel="success rate" if success else "goals reached per episode")
+    if success:
+        axes.set_ylim(-0.02, 1.02)
+    axes.set_title(title, parse_math=False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)

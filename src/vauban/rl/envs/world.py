@@ -1,0 +1,94 @@
+"""A world: many copies of one small goal-seeking problem, moved together as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vauban.errors import BadInput
+
+Array = np.ndarray
+State = dict[str, Array]
+
+
+class World:
+    """The mathematics of an environment for n copies at once; environments and vectors of them are thin over it.
+
+    A state is a dictionary of arrays whose first axis runs over the copies. `horizon` is the number of steps of an
+    episode; `low_reward` the reward c_low that means "no goal reached" [Levine2023, Eq. 8.9]; `goal_set` says that a goal is
+    a set of goals with gates (n_max, 3).
+    """
+
+    horizon: int
+    low_reward: float | None = -1.0
+    goal_set: bool = False
+    observation_space: spaces.Dict
+    action_space: spaces.Box | spaces.Discrete
+
+    def begin(self, copies: int, rng: np.random.Generator) -> State:
+        """First states, with their goals under `goal`."""
+        raise NotImplementedError
+
+    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
+        """The states after one step of every copy."""
+        raise NotImplementedError
+
+    def observe(self, state: State) -> Array:
+        """What the agent sees of each state besides goals, (n, features)."""
+        raise NotImplementedError
+
+    def achieved(self, state: State) -> Array:
+        """The goal each state achieves, (n, goal)."""
+        raise NotImplementedError
+
+    def reward(self, achieved: Any, desired: Any) -> Any:
+        """Rewards (…,) of achieved (…, goal) and desired (…, goal); any leading shape."""
+        raise NotImplementedError
+
+    def item_rewards(self, achieved: Any, desired: Any) -> Any:
+        """R_item (…, n_max) of every goal of a set, for worlds that have sets."""
+        raise BadInput(f"{type(self).__name__} has one goal, not a set of them")
+
+    def reached(self, achieved: Array, desired: Array) -> Array:
+        """Whether a goal is reached, (…,)."""
+        return np.asarray(self.reward(achieved, desired) != self.low_reward)
+
+    def draw(self, path: list[State]) -> Array:
+        """A picture (height, width, 3) of one copy's path so far."""
+        raise BadInput(f"{type(self).__name__} has no picture: only two-dimensional worlds can be drawn")
+
+    def look(self, state: State) -> dict[str, Array]:
+        """The goal-conditioned observation of every copy."""
+        seen = {
+            "observation": self.observe(state),
+            "achieved_goal": self.achieved(state),
+            "desired_goal": state["goal"],
+        }
+        return {key: np.array(value, self.observation_space[key].dtype) for key, value in seen.items()}
+
+
+def take(state: State, copies: Any) -> State:
+    """The chosen copies of a state."""
+    return {key: value[copies] for key, value in state.items()}
+
+
+def put(state: State, copies: Any, other: State) -> State:
+    """A state in which the chosen copies are those of `other`."""
+    result = {key: value.copy() for key, value in state.items()}
+    for key, value in other.items():
+        result[key][copies] = value
+    return result
+
+
+def box(low: float, high: float, *shape: int, dtype: Any = np.float32) -> spaces.Box:
+    """A box with one bound for all coordinates."""
+    return spaces.Box(dtype(low), dtype(high), shape, dtype)
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """`value` as a whole number, `least` or more."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise BadInput(f"{name}={value}: a whole number, {least} or more, is needed")
+    return int(value)

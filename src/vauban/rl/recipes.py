@@ -1,0 +1,200 @@
+"""Which algorithm on which environment with which settings: the thesis's, unless others are given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3 import DDPG, DQN, SAC, HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+
+from vauban.errors import BadInput, MissingExtra
+from vauban.rl.ddpg import ReenGAGEDDPG
+from vauban.rl.dqn import ReenGAGEDQN
+from vauban.rl.encoders import GoalImageEncoder, GoalSetEncoder
+from vauban.rl.envs import WORLDS, World, WorldVecEnv
+from vauban.rl.multi import GoalSetPolicy, MultiReenGAGEDDPG
+from vauban.rl.sac import ReenGAGESAC
+from vauban.specs import Spec, choose
+
+ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
+    "ddpg": DDPG,
+    "sac": SAC,
+    "dqn": DQN,
+    "reengage-ddpg": ReenGAGEDDPG,
+    "reengage-sac": ReenGAGESAC,
+    "reengage-dqn": ReenGAGEDQN,
+    "multi-reengage-ddpg": MultiReenGAGEDDPG,
+}
+
+ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pictures": GoalImageEncoder}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at."""
+
+    algo: str
+    env: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 200_000
+    every: int = 2_000
+    episodes: int = 50
+    num_envs: int = 1
+
+    def __post_init__(self) -> None:
+        choose("algorithm", self.algo, ALGORITHMS)
+        for name in ("steps", "every", "episodes", "num_envs"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name}={getattr(self, name)}: a whole number above zero is needed")
+        if self.every % self.num_envs or self.steps % self.num_envs:
+            raise BadInput(f"num_envs={self.num_envs} must divide steps={self.steps} and every={self.every}")
+
+
+def plan(
+    algo: str, env: str, settings: Mapping[str, Any], steps: int | None, every: int | None, episodes: int | None
+) -> Plan:
+    """A plan with the thesis's length and evaluations (Tables G.1, G.4) where none are given."""
+    many_goals = Spec.parse(env).name in ("DriveSeek-v0", "NoisySeek-v0")
+    return Plan(
+        algo,
+        env,
+        dict(settings),
+        steps or (160_000 if many_goals else 200_000),
+        every or (4_000 if many_goals else 2_000),
+        episodes or (100 if many_goals else 50),
+    )
+
+
+def read_settings(text: str) -> dict[str, Any]:
+    """Settings of an agent from `key=value,key=value`.
+
+    >>> read_settings("batch_size=128,learning_rate=5e-4,soft=both")
+    {'batch_size': 128, 'learning_rate': 0.0005, 'soft': 'both'}
+    """
+    return {key: _literal(value) for key, value in Spec.parse(f"settings:{text}").params.items()} if text else {}
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def make_world(env: str) -> World | None:
+    """The world of `Name-v0:key=value,…`, or None if the name is none of Vauban's."""
+    spec = Spec.parse(env)
+    if spec.name not in WORLDS:
+        return None
+    settings = {key: _literal(value) for key, value in spec.params.items()}
+    try:
+        return WORLDS[spec.name](**settings)
+    except TypeError as problem:
+        raise BadInput(f"{env}: {problem}") from None
+
+
+def make_env(env: str, copies: int = 1) -> VecEnv:
+    """Copies of an environment for Stable-Baselines3: Vauban's worlds as arrays, others (HandReach-v3, …) one by one."""
+    world = make_world(env)
+    if world is not None:
+        return WorldVecEnv(world, copies)
+    spec = Spec.parse(env)
+    settings = {key: _literal(value) for key, value in spec.params.items()}
+    if spec.name.startswith(("Hand", "Fetch")):
+        try:
+            import gymnasium_robotics
+        except ImportError:
+            raise MissingExtra("gymnasium-robotics", "robotics", spec.name) from None
+        gymnasium.register_envs(gymnasium_robotics)
+    if spec.name not in gymnasium.registry:
+        raise BadInput(f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(sorted(WORLDS))}")
+    return DummyVecEnv([lambda: gymnasium.make(spec.name, **settings)] * copies)
+
+
+def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | None = None) -> BaseAlgorithm:
+    """A fresh agent of a plan.
+
+    Besides the agent's own arguments, settings may hold `noise` (of actions), `net_arch` and, for sets of goals, `share_encoder`
+    (G.6.2) and `encoder`: sets or pictures (G.6.6).
+    """
+    env = make_env(plan.env, plan.num_envs)
+    settings = {**_defaults(plan, env), **plan.settings}
+    noise = settings.pop("noise", None)
+    if noise is not None:
+        shape = tuple(env.action_space.shape or ())
+        settings["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, noise))
+    network: dict[str, Any] = {key: settings.pop(key) for key in ("net_arch", "share_encoder") if key in settings}
+    if "encoder" in settings:
+        network["features_extractor_class"] = ENCODERS[choose("encoder", settings.pop("encoder"), ENCODERS)]
+    if network:
+        settings["policy_kwargs"] = {**network, **settings.get("policy_kwargs", {})}
+    # A buffer longer than the training never wraps: the shorter one holds the same transitions and is searched faster.
+    settings["buffer_size"] = max(settings["batch_size"], min(settings["buffer_size"], plan.steps))
+    policy = settings.pop("policy", "MultiInputPolicy")
+    try:
+        return ALGORITHMS[plan.algo](policy, env, seed=seed, device=device, tensorboard_log=tensorboard, **settings)
+    except TypeError as problem:
+        raise BadInput(f"{plan.algo} cannot be made with these settings: {problem}") from None
+    except AssertionError as problem:
+        raise BadInput(f"{plan.algo} does not fit {plan.env}: {problem}") from None
+
+
+def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
+    """[Levine2023] Tables G.1, G.2 and G.4 and, for BitFlipping, the settings of hindsight experience replay named in G.2."""
+    world = make_world(plan.env)
+    name, base = Spec.parse(plan.env).name, plan.algo.rsplit("-", 1)[-1]
+    gradient = plan.algo != base
+    if world is not None and world.goal_set:
+        noise = {"DriveSeek-v0": 0.05, "NoisySeek-v0": 0.1}[name]
+        common = {
+            "learning_rate": 1e-3,
+            "batch_size": 256,
+            "noise": noise,
+            "replay_buffer_class": None,
+            "net_arch": [400],
+        }
+        return {**_SHARED, **common, "policy": GoalSetPolicy}
+    if base == "dqn":
+        horizon = world.horizon if world is not None else 50
+        return {**_SHARED, **_BITS, "train_freq": 16 * horizon, "target_update_interval": 16 * horizon,
+                "learning_starts": 16 * horizon}  # fmt: skip
+    seen: Any = env.observation_space
+    dim = spaces.flatdim(seen["desired_goal"]) if isinstance(seen, spaces.Dict) else 0
+    table = _SAC if base == "sac" else _DDPG
+    size = next((d for d in (5, 10) if dim <= d), 20)
+    batch, rate = table[size][gradient]
+    own = {"noise": 0.03} if base == "ddpg" else {}
+    return {**_SHARED, **own, "batch_size": batch, "learning_rate": rate, "net_arch": [256, 256]}
+
+
+_SHARED = {
+    "buffer_size": 1_000_000,
+    "learning_starts": 1_000,
+    "gamma": 0.95,
+    "tau": 0.005,
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "replay_buffer_class": HerReplayBuffer,
+}
+_BITS = {
+    "gamma": 0.98,
+    "tau": 0.05,
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "net_arch": [256],
+    "gradient_steps": 40,
+    "exploration_initial_eps": 0.2,
+    "exploration_final_eps": 0.2,
+}
+# (batch, learning rate) of the baseline and of the gradient loss, by goal dimension: Tables G.2 and G.3.
+_DDPG = {5: ((512, 1e-3), (512, 1.5e-3)), 10: ((256, 5e-4), (512, 1e-3)), 20: ((256, 5e-4), (128, 5e-4))}
+_SAC = {5: ((8192, 2.5e-3), (2048, 2.5e-3)), 10: ((1024, 1.5e-3), (512, 2.5e-3)), 20: ((4096, 5e-4), (8192, 2.5e-3))}

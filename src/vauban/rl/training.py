@@ -1,0 +1,229 @@
+"""Training several seeds: curves that survive a kill, checkpoints that go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from vauban.errors import RunRefused
+from vauban.files import replace_file
+from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_rows
+from vauban.rl.envs import WorldVecEnv
+from vauban.rl.evaluating import evaluate
+from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_env, make_world
+
+Tick = Callable[[int], None]
+
+
+class Interrupted(Exception):
+    """Raised between two steps when the user asked to stop."""
+
+
+def open_run(folder: Path, plan: Plan, label: str) -> None:
+    """Make a run folder, or check that the one that is there belongs to this plan."""
+    world = make_world(plan.env)
+    score = "reward" if world is not None and world.goal_set else "success"
+    wanted = {**asdict(plan), "label": label, "score": score}
+    path = folder / MANIFEST
+    if path.exists():
+        there = json.loads(path.read_text())
+        different = [key for key in asdict(plan) if there.get(key) != json.loads(json.dumps(wanted[key]))]
+        if different:
+            given = ", ".join(f"{key}={wanted[key]} instead of {there.get(key)}" for key in different)
+            raise RunRefused(f"{folder} holds another training ({given}): give it again, or another --out")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
+    replace_file(path, json.dumps({**wanted, "versions": versions}, indent=1, default=str).encode() + b"\n")
+
+
+def train_seed(
+    folder: Path, plan: Plan, seed: int, *, device: str = "cpu", tensorboard: bool = False, tick: Tick = lambda _: None
+) -> bool:
+    """Train one seed of a plan to its end; returns False if it was interrupted, with a checkpoint to go on from.
+
+    The curve is `seed-N.csv`, a line for each look; the trained agent `seed-N.zip`, as the library saves it. A seed that is
+    complete is left alone.
+    """
+    path = curve_file(folder, seed)
+    rows = read_rows(path) if path.exists() else []
+    if rows and rows[-1]["steps"] >= plan.steps and path.with_suffix(".zip").exists():
+        tick(plan.steps)
+        return True
+    logs = str(folder / "tensorboard") if tensorboard else None
+    agent = _resume(path, plan, device)
+    if agent is None:
+        agent, rows = make_agent(plan, seed, device, logs), []
+    else:
+        agent.tensorboard_log = logs
+        rows = [row for row in rows if row["steps"] <= agent.num_timesteps]
+    write_rows(path, rows)
+    tick(agent.num_timesteps)
+    with interruptible() as asked:
+        between = _Between(Looks(path, plan, seed, agent, rows), tick, asked)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*last trajectory in the replay buffer.*")
+                agent.learn(
+                    plan.steps - agent.num_timesteps,
+                    callback=between,
+                    reset_num_timesteps=agent.num_timesteps == 0,
+                    tb_log_name=f"seed-{seed}",
+                )
+        except Interrupted:
+            _checkpoint(agent, path)
+            return False
+    agent.save(path.with_suffix(".zip"))
+    for left in _checkpoint_files(path):
+        left.unlink(missing_ok=True)
+    return True
+
+
+class Looks:
+    """Evaluates an agent and adds a line to its curve."""
+
+    def __init__(self, path: Path, plan: Plan, seed: int, agent: Any, rows: Sequence[dict[str, float]] = ()):
+        self.path, self.plan, self.seed, self.agent = path, plan, seed, agent
+        self.last = int(rows[-1]["steps"]) if rows else -1
+        self._began = time.perf_counter() - (rows[-1]["seconds"] if rows else 0.0)
+
+    def due(self, steps: int) -> bool:
+        """Whether a multiple of `plan.every` was passed since the last look."""
+        return steps // self.plan.every > self.last // self.plan.every
+
+    def look(self, steps: int) -> None:
+        """Play `plan.episodes` episodes that depend on seed and step alone."""
+        spent = time.perf_counter() - self._began
+        success, reward = evaluate(
+            self.agent, self.plan.env, self.plan.episodes, seed=1_000_003 * (self.seed + 1) + steps
+        )
+        append_row(self.path, {"steps": steps, "success": success, "reward": reward, "seconds": round(spent, 2)})
+        self.last = steps
+
+
+class _Between(BaseCallback):
+    """Looks, tells of progress and stops: always between an update and the next step, where nothing is half done."""
+
+    def __init__(self, looks: Looks, tick: Tick, asked: list[bool]):
+        super().__init__()
+        self.looks, self.tick, self.asked, self.told = looks, tick, asked, 0
+
+    def _on_training_start(self) -> None:
+        self.told = self.model.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        self._tell()
+        if self.looks.due(self.told):
+            self.looks.look(self.told)
+        if self.asked:
+            raise Interrupted
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self._tell()
+        if self.told > self.looks.last:
+            self.looks.look(self.told)
+
+    def _tell(self) -> None:
+        self.tick(self.model.num_timesteps - self.told)
+        self.told = self.model.num_timesteps
+
+
+@contextmanager
+def interruptible() -> Iterator[list[bool]]:
+    """The first Ctrl-C is remembered, so that training stops where nothing is half done; the second one stops at once."""
+    asked: list[bool] = []
+
+    def remember(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    try:
+        before = signal.signal(signal.SIGINT, remember)
+    except ValueError:  # not the main thread: nobody can press Ctrl-C here
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _checkpoint_files(path: Path) -> tuple[Path, Path, Path]:
+    return tuple(path.with_suffix(f".checkpoint.{kind}") for kind in ("zip", "buffer.pkl", "rest.pkl"))  # type: ignore[return-value]
+
+
+def _checkpoint(agent: Any, path: Path) -> None:
+    """Keep agent, replay buffer, environment and the state of every random generator."""
+    model, buffer, rest = _checkpoint_files(path)
+    rest.unlink(missing_ok=True)
+    agent.save(model)
+    agent.save_replay_buffer(buffer)
+    env = agent.env if isinstance(agent.env, WorldVecEnv) else None
+    state = {
+        "env": env,
+        "random": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "action_space": agent.action_space,
+    }
+    replace_file(rest, pickle.dumps(state))
+
+
+def _resume(path: Path, plan: Plan, device: str) -> Any:
+    model, buffer, rest = _checkpoint_files(path)
+    if not rest.exists():
+        return None
+    state = pickle.loads(rest.read_bytes())
+    env = state["env"] if state["env"] is not None else make_env(plan.env, plan.num_envs)
+    agent: Any = ALGORITHMS[plan.algo].load(model, env=env, device=device, force_reset=state["env"] is None)
+    agent.load_replay_buffer(buffer, truncate_last_traj=state["env"] is None)
+    agent.action_space = state["action_space"]
+    random.setstate(state["random"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    return agent
+
+
+def load_agent(folder: Path, algo: str, env: str, seed: int) -> BaseAlgorithm:
+    """The trained agent of a seed."""
+    return ALGORITHMS[algo].load(curve_file(folder, seed).with_suffix(".zip"), env=make_env(env), device="cpu")
+
+
+def write_rows(path: Path, rows: list[dict[str, float]]) -> None:
+    lines = [",".join(COLUMNS), *(",".join(_cell(key, row[key]) for key in COLUMNS) for row in rows)]
+    replace_file(path, ("\n".join(lines) + "\n").encode())
+
+
+def append_row(path: Path, row: dict[str, float]) -> None:
+    with open(path, "a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow([_cell(key, row[key]) for key in COLUMNS])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cell(key: str, value: float) -> str:
+    return str(int(value)) if key == "steps" else f"{value:g}"

@@ -1,0 +1,79 @@
+"""vauban rl from end to end: train, Ctrl-C, go on, evaluate, plot, and clear answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vauban.cli import app
+
+SMALL = ["--env", "ContinuousSeek-v0:dim=2", "--set", "net_arch=[16],batch_size=16,learning_starts=50"]
+
+
+def vauban(*words: str | Path, code: int = 0) -> str:
+    """Run a command in this process; what it printed, or its errors if it was to fail."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_train_stop_go_on_evaluate_and_plot(tmp_path: Path) -> None:
+    out, whole = tmp_path / "reengage", tmp_path / "whole"
+    words = ["rl", "train", "--algo", "reengage-ddpg", *SMALL, "--seeds", "2", "--steps", "1000"]
+    words += ["--every", "200", "--episodes", "10", "--goal-weight", "0.1"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from vauban.cli import main; main()", *words, "--jobs", "2", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    curve = out / "seed-0.csv"
+    while not curve.exists() or curve.read_text().count("\n") < 3:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert "run the same command again" in process.communicate(timeout=100)[1]
+    assert process.returncode == 130
+    assert list(out.glob("*.checkpoint.zip"))
+    (line,) = json.loads(vauban(*words, "--jobs", "1", "--out", out, "--json"))
+    assert (line["seeds"], line["steps"], line["run"]) == (2, 1000, "reengage-ddpg, alpha 0.1")
+    vauban(*words, "--jobs", "1", "--out", whole, "--json", "--tensorboard")
+    assert list(whole.glob("tensorboard/seed-0_1/events*"))
+    for seed in (0, 1):
+        stopped, never = ((folder / f"seed-{seed}.csv").read_text().splitlines() for folder in (out, whole))
+        assert [row.rsplit(",", 1)[0] for row in stopped] == [row.rsplit(",", 1)[0] for row in never]
+    lines = json.loads(vauban("rl", "evaluate", out, whole, "--episodes", "5", "--json"))
+    assert lines[0]["area"] == lines[1]["area"]
+    assert lines[0]["played"] == lines[1]["played"]
+    assert "area under" in vauban("rl", "evaluate", out)
+    vauban("rl", "plot", out, "--out", tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "NoisySeek" in vauban("rl", "plot", out, "--greedy", "--out", tmp_path / "no.png", code=2)
+    assert ".png" in vauban("rl", "plot", out, "--out", tmp_path / "no.txt", code=2)
+    assert "another training" in vauban(*words, "--set", "batch_size=8", "--out", out, code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--algo", "ppo", "--env", "ContinuousSeek-v0:dim=2"], "known: ddpg, dqn"),
+        (["--algo", "reengage-ddpg", "--env", "Pendulum-v1"], "needs an environment with goals"),
+        (
+            ["--algo", "reengage-ddpg", "--env", "ContinuousSeek-v0:dim=2", "--set", "rewards=dense"],
+            "can be differentiated",
+        ),
+        (["--algo", "ddpg", "--env", "ContinuousSeek-v0", "--goal-weight", "1"], "no gradient loss"),
+        (["--algo", "ddpg", "--env", "Nowhere-v0"], "no environment Gymnasium knows"),
+    ],
+)
+def test_bad_input_is_answered_in_a_line_and_leaves_nothing(words: list[str], said: str, tmp_path: Path) -> None:
+    assert said in vauban("rl", "train", *words, "--steps", "100", "--out", tmp_path / "run", code=2)
+    assert not (tmp_path / "run").exists()

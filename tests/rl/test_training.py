@@ -1,0 +1,218 @@
+"""Runs: plans, curves, interruption at any step and going on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DDPG, DQN, SAC, HerReplayBuffer
+
+from vauban.errors import BadInput, RunRefused
+from vauban.rl import MultiReenGAGEDDPG, ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
+from vauban.rl.curves import Curves, curve_file, draw, read_rows, read_run
+from vauban.rl.encoders import GoalImageEncoder
+from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, plan, read_settings
+from vauban.rl.seeds import train_seeds
+from vauban.rl.training import load_agent, open_run, train_seed
+
+SMALL = {"net_arch": [16, 16], "batch_size": 16, "learning_starts": 30}
+SEEK = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=90, every=30, episodes=5)
+PLANS = [
+    SEEK,
+    Plan("reengage-sac", "ContinuousSeek-v0:dim=2", {**SMALL, "normalise_goals": True}, steps=90, every=30, episodes=5),
+    Plan("reengage-dqn", "BitFlipping-v0:dim=3", {**SMALL, "train_freq": 3}, steps=90, every=30, episodes=5),
+    Plan(
+        "multi-reengage-ddpg",
+        "NoisySeek-v0",
+        {**SMALL, "policy_kwargs": {"features_extractor_kwargs": {"hidden": (8,), "embedding": 3}}},
+        steps=90,
+        every=30,
+        episodes=5,
+    ),
+]
+
+
+def curve(folder: Path, seed: int = 0) -> list[tuple[float, ...]]:
+    return [(row["steps"], row["success"], row["reward"]) for row in read_rows(curve_file(folder, seed))]
+
+
+def weights(folder: Path, plan: Plan, seed: int = 0) -> list[torch.Tensor]:
+    return list(load_agent(folder, plan.algo, plan.env, seed).policy.state_dict().values())
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=lambda p: p.algo)
+@pytest.mark.parametrize("stops", [(17,), (48, 63)])
+def test_a_run_stopped_at_any_step_ends_as_one_that_was_not(
+    asked: Plan, stops: tuple[int, ...], tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        open_run(folder, asked, "x")
+    assert train_seed(whole, asked, 0)
+    for stop in stops:
+        done = 0
+
+        def tick(more: int, stop: int = stop) -> None:
+            nonlocal done
+            done += more
+            if done >= stop:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        assert not train_seed(parts, asked, 0, tick=tick)
+        assert sorted(p.suffix for p in parts.glob("seed-0.checkpoint.*")) == [".pkl", ".pkl", ".zip"]
+        assert stop <= done < 90
+    assert train_seed(parts, asked, 0)
+    assert curve(parts) == curve(whole)
+    assert all(torch.equal(a, b) for a, b in zip(weights(parts, asked), weights(whole, asked), strict=True))
+    assert not list(parts.glob("*checkpoint*"))
+
+
+def test_ctrl_c_twice_stops_at_once_and_the_usual_handler_comes_back(tmp_path: Path) -> None:
+    open_run(tmp_path, SEEK, "x")
+    before = signal.getsignal(signal.SIGINT)
+
+    def twice(_: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_seed(tmp_path, SEEK, 0, tick=lambda more: twice(more) if more else None)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_seeds_differ_are_repeatable_and_complete_ones_are_left_alone(tmp_path: Path) -> None:
+    open_run(tmp_path, SEEK, "x")
+    assert train_seeds(tmp_path, SEEK, [0, 1], tick=lambda _: None)
+    first, second = weights(tmp_path, SEEK, 0), weights(tmp_path, SEEK, 1)
+    assert not torch.equal(first[0], second[0])
+    stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
+    told: list[int] = []
+    assert train_seeds(tmp_path, SEEK, [0, 1], tick=told.append)
+    assert told == [90, 90]
+    assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
+    curve_file(tmp_path, 0).unlink()
+    assert train_seed(tmp_path, SEEK, 0)
+    assert all(torch.equal(a, b) for a, b in zip(weights(tmp_path, SEEK, 0), first, strict=True))
+
+
+def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -> None:
+    apart, together = tmp_path / "apart", tmp_path / "together"
+    for folder, jobs in ((apart, 1), (together, 2)):
+        open_run(folder, SEEK, "x")
+        told: list[int] = []
+        assert train_seeds(folder, SEEK, [0, 1], jobs=jobs, tick=told.append)
+        assert sum(told) == 180
+    assert curve(apart, 0) == curve(together, 0)
+    assert curve(apart, 1) == curve(together, 1)
+
+
+def test_a_problem_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
+    wrong = Plan("ddpg", "BitFlipping-v0:dim=3", {}, steps=20)
+    with pytest.raises(BadInput, match="does not fit"):
+        train_seeds(tmp_path, wrong, [0, 1], jobs=2, tick=lambda _: None)
+
+
+def test_looks_are_at_the_multiples_and_at_the_end(tmp_path: Path) -> None:
+    asked = Plan("ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=70, every=20, episodes=4)
+    open_run(tmp_path, asked, "DDPG")
+    assert train_seed(tmp_path, asked, 0)
+    assert [row[0] for row in curve(tmp_path)] == [0, 20, 40, 60, 70]
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
+    open_run(tmp_path, SEEK, "x")
+    open_run(tmp_path, SEEK, "another name is no other training")
+    other = Plan("ddpg", SEEK.env, SMALL, steps=90, every=30, episodes=5)
+    with pytest.raises(RunRefused, match="algo=ddpg instead of reengage-ddpg"):
+        open_run(tmp_path, other, "x")
+
+
+def test_curves_lose_only_a_line_that_a_kill_cut(tmp_path: Path) -> None:
+    path = tmp_path / "seed-0.csv"
+    path.write_text("steps,success,reward,seconds\n0,0,-10,0\n10,0.5,-5,1\n20,0.7")
+    assert [row["steps"] for row in read_rows(path)] == [0, 10]
+    path.write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(BadInput, match="no learning curve"):
+        read_rows(path)
+    with pytest.raises(BadInput, match="no run of vauban rl train"):
+        read_run(tmp_path)
+
+
+def test_areas_are_mean_heights() -> None:
+    steps, values = np.array([0.0, 10, 30]), np.array([[0, 1, 1], [0, 0, 1.0]])
+    run = Curves("a", "E", [0, 1], steps, values, np.array([3.0, 5.0]), "success")
+    np.testing.assert_allclose(run.areas, [25 / 30, 10 / 30])
+    line = run.summary()
+    assert line["area"] == pytest.approx(35 / 60)
+    assert line["spread"] == pytest.approx(0.5 / 2**0.5)
+    assert (line["seeds"], line["steps"], line["last"], line["seconds"]) == (2, 30, 1, 4)
+
+
+def test_pictures_of_curves_are_written(tmp_path: Path) -> None:
+    run = Curves("a", "E", [0, 1], np.array([0.0, 1]), np.array([[0, 0.5], [0, 1]]), np.zeros(2), "reward")
+    draw(tmp_path / "p.png", [run], title="T", levels={"greedy": 0.7})
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_thesiss_settings_are_the_defaults() -> None:
+    seek = plan("reengage-ddpg", "ContinuousSeek-v0:dim=20", {}, None, None, None)
+    assert (seek.steps, seek.every, seek.episodes) == (200_000, 2_000, 50)
+    agent: Any = make_agent(seek, 0, "cpu")
+    assert isinstance(agent, ReenGAGEDDPG)
+    assert (agent.batch_size, agent.learning_rate, agent.gamma, agent.tau) == (128, 5e-4, 0.95, 0.005)
+    assert (agent.learning_starts, agent.goal_weight, agent.action_noise._sigma[0]) == (1000, 0.2, 0.03)
+    assert agent.policy.net_arch == [256, 256]
+    assert isinstance(agent.replay_buffer, HerReplayBuffer)
+    assert agent.replay_buffer.n_sampled_goal == 4
+    for dim, algo, batch, rate in (
+        (20, "ddpg", 256, 5e-4),
+        (10, "ddpg", 256, 5e-4),
+        (10, "reengage-ddpg", 512, 1e-3),
+        (5, "ddpg", 512, 1e-3),
+        (5, "reengage-ddpg", 512, 1.5e-3),
+        (10, "sac", 1024, 1.5e-3),
+        (20, "reengage-sac", 8192, 2.5e-3),
+    ):
+        made: Any = make_agent(Plan(algo, f"ContinuousSeek-v0:dim={dim}", steps=2000), 0, "cpu")
+        assert (made.batch_size, made.learning_rate) == (batch, rate)
+    drive = plan("multi-reengage-ddpg", "DriveSeek-v0", {}, None, None, None)
+    assert (drive.steps, drive.every, drive.episodes) == (160_000, 4_000, 100)
+    many: Any = make_agent(Plan(drive.algo, drive.env, steps=500), 0, "cpu")
+    assert isinstance(many, MultiReenGAGEDDPG)
+    assert [m.out_features for m in many.critic.features_extractor.net if hasattr(m, "out_features")] == [400, 400, 20]
+    assert many.policy.net_arch == [400]
+    assert many.action_noise._sigma[0] == 0.05
+    bits: Any = make_agent(Plan("reengage-dqn", "BitFlipping-v0:dim=40", steps=2000), 0, "cpu")
+    assert (bits.batch_size, bits.gamma, bits.gradient_steps, bits.exploration_schedule(0.5)) == (128, 0.98, 40, 0.2)
+    kinds = [DDPG, SAC, DQN, ReenGAGEDDPG, ReenGAGESAC, ReenGAGEDQN, MultiReenGAGEDDPG]
+    assert list(ALGORITHMS.values()) == kinds
+
+
+def test_encoders_are_chosen_by_name() -> None:
+    small = {"batch_size": 8, "encoder": "pictures", "share_encoder": False}
+    agent: Any = make_agent(Plan("multi-reengage-ddpg", "DriveSeek-v0", small, steps=50), 0, "cpu")
+    assert isinstance(agent.critic.features_extractor, GoalImageEncoder)
+    assert agent.actor.features_extractor is not agent.critic.features_extractor
+    library: Any = make_agent(Plan("ddpg", "DriveSeek-v0", {"batch_size": 8}, steps=50), 0, "cpu")
+    assert library.actor.features_extractor is library.critic.features_extractor
+    with pytest.raises(BadInput, match="no encoder Vauban knows"):
+        make_agent(Plan("ddpg", "DriveSeek-v0", {"encoder": "words"}, steps=50), 0, "cpu")
+
+
+def test_bad_plans_are_answered() -> None:
+    with pytest.raises(BadInput, match="'ppo' is no algorithm Vauban knows"):
+        Plan("ppo", "ContinuousSeek-v0")
+    with pytest.raises(BadInput, match="steps=0"):
+        Plan("ddpg", "ContinuousSeek-v0", steps=0)
+    with pytest.raises(BadInput, match="must divide"):
+        Plan("ddpg", "ContinuousSeek-v0", num_envs=3, steps=10)
+    with pytest.raises(BadInput, match="size_of_dim"):
+        make_agent(Plan("ddpg", "ContinuousSeek-v0:size_of_dim=3"), 0)
+    with pytest.raises(BadInput, match="colour"):
+        make_agent(Plan("ddpg", "ContinuousSeek-v0:dim=2", {"colour": 3}, steps=10), 0)
+    assert read_settings("net_arch=[8,8],soft=both") == {"net_arch": [8, 8], "soft": "both"}
