@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
-from vauban.bounds.rules import Rule
 from vauban.bounds.simultaneous import checked_counts, probability_bounds
 from vauban.certificates.conversions import convert
 from vauban.certificates.exact import Ballots, ExactLaw
@@ -19,6 +18,7 @@ from vauban.certificates.exact_patches import ExactPatchLaw
 from vauban.certificates.law import AnyLaw, Law
 from vauban.certificates.topk import radius
 from vauban.errors import BadInput
+from vauban.stopping.rules import Rule
 from vauban.threats import Threat, named
 
 MOST_VOTES = 10**12

@@ -12,9 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.bounds.ranks import leaders, least_votes
-from vauban.bounds.rules import Rule
-from vauban.bounds.stopping import Anytime, Fixed, Stop
-from vauban.bounds.stopping import stop as stop_of
 from vauban.certificates.exact import Ballots, ExactLaw
 from vauban.certificates.law import AnyLaw, Law
 from vauban.claims import (
@@ -32,6 +29,9 @@ from vauban.errors import BadInput
 from vauban.inputs import Inputs, check_labels, prepare
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing, build
+from vauban.stopping.rules import Rule
+from vauban.stopping.ways import Anytime, Fixed, Stop
+from vauban.stopping.ways import stop as stop_of
 from vauban.voting.choosing import VoterMaker, choose_in_flight, choose_rows
 from vauban.voting.enumerator import Enumerator, as_ballots
 from vauban.voting.inquiry import Inquiry, counted_at, until_decided

@@ -13,13 +13,13 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from vauban.bounds.rules import AnytimeRule, GridRule, Rule
-from vauban.bounds.stopping import needed, stop
 from vauban.certificates import law
 from vauban.claims import derive_stopped
 from vauban.inputs import Inputs
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
+from vauban.stopping.rules import AnytimeRule, GridRule, Rule
+from vauban.stopping.ways import needed, stop
 from vauban.voting.inquiry import Inquiry, until_decided
 
 SIGMA, ALPHA, N, INPUTS = 0.25, 0.05, 300, 3_000

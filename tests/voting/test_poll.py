@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.bounds.rules import AnytimeRule, Rule
-from vauban.bounds.stopping import stop
 from vauban.certificates import law
 from vauban.errors import BadInput, OutOfMemory
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, build
 from vauban.smoothing.random import Stream
+from vauban.stopping.rules import AnytimeRule, Rule
+from vauban.stopping.ways import stop
 from vauban.voting import Voter
 from vauban.voting.inquiry import Inquiry, counted_at, for_all_votes, until_decided
 from vauban.voting.poll import Counted, Poll

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.bounds.rules import Rule
-from vauban.bounds.stopping import Fixed, Grid, Stop, Target
 from vauban.certificates import law as law_of
 from vauban.certificates.law import Law
 from vauban.errors import BadInput
+from vauban.stopping.rules import Rule
+from vauban.stopping.ways import Fixed, Grid, Stop, Target
 
 _CHUNK = 1 << 17  # rows simulated at once
 _ENOUGH = 1 << 20  # simulated inputs a thousand or so of which are near enough to any boundary

@@ -154,11 +154,15 @@ def spent(gaps: Ints) -> Ints:
     return np.maximum(((sums - 1) // np.arange(2, gaps.shape[-1] + 2)).max(axis=-1), -1)
 
 
+def several(views: int) -> str:
+    """A number of views as an error says it."""
+    return f"{views:,}" if views < 10**15 else "more than 10^15"
+
+
 def check_list(views: int, seed: int, advice: str) -> None:
     """Refuse a list of views that nobody could vote on, and a seed that is none."""
     if views > MOST_VIEWS:
-        told = f"{views:,}" if views < 10**15 else "more than 10^15"
-        raise BadInput(f"that makes {told} views of every input, and {MOST_VIEWS:,} is the most: {advice}")
+        raise BadInput(f"that makes {several(views)} views of every input, and {MOST_VIEWS:,} is the most: {advice}")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise BadInput(f"offsets={seed}: the seed of the offsets is a whole number, zero or more, below 2^63")
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.certificates import by_position
-from vauban.certificates.exact import Ballots, ExactLaw, Ints, leads, tolerated
+from vauban.certificates.exact import Ballots, ExactLaw, Ints, leads, several, tolerated
 from vauban.certificates.patches import AXES, PatchLaw, whole
 from vauban.certificates.regions import Regions, bands, blocks, touched_by_side
 from vauban.errors import BadInput
@@ -26,10 +26,6 @@ def share(text: str) -> float:
     if not 0 < value <= 1:
         raise BadInput(f"{text} is not above 0 and at most 1")
     return value
-
-
-def _several(views: int) -> str:
-    return f"{views:,}" if views < 10**15 else "more than 10^15"
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
                 raise BadInput(f"count={self.count}: there are {self.regions.count} {self.name}s to choose from")
             if self.views > by_position.MOST_VIEWS:
                 raise BadInput(
-                    f"{self.spec} has {_several(self.views)} views and at most {by_position.MOST_VIEWS:,} are counted: "
+                    f"{self.spec} has {several(self.views)} views and at most {by_position.MOST_VIEWS:,} are counted: "
                     "choose a larger " + ("stride" if self.count == 1 else "size or a smaller count")
                 )
 

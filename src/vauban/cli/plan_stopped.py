@@ -9,8 +9,8 @@ import typer
 from vauban.cli import common
 
 if TYPE_CHECKING:
-    from vauban.bounds.stopping import Stop
     from vauban.cli.asked import Asked
+    from vauban.stopping.ways import Stop
 
 _SHOWN = 12
 
@@ -20,10 +20,10 @@ def plan_stopped(
 ) -> None:
     """Print what this way to stop can certify; a radius that n votes can never certify is refused with the n that could."""
     from vauban.bench.rate import votes_per_second
-    from vauban.bounds.rules import GridRule
-    from vauban.bounds.stopping import Anytime
     from vauban.runs.counts import floor_text
     from vauban.smoothed import CERTIFY_VOTES
+    from vauban.stopping.rules import GridRule
+    from vauban.stopping.ways import Anytime
 
     n = CERTIFY_VOTES if n is None and not isinstance(how, Anytime) else n
     smoothed, inputs = asked.smoothed, len(asked.index)

@@ -13,8 +13,6 @@ import numpy as np
 import torch
 
 from vauban import seed as seeds
-from vauban.bounds.stopping import Fixed, Stop
-from vauban.bounds.stopping import stop as stop_of
 from vauban.claims import Certificates, default_bounds, refuse_sampled_settings
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.inputs import Inputs, check_labels
@@ -29,6 +27,8 @@ from vauban.runs.tallies import Writer
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier, Tick, check_n0, check_seconds
 from vauban.smoothing import SMOOTHINGS
+from vauban.stopping.ways import Fixed, Stop
+from vauban.stopping.ways import stop as stop_of
 from vauban.voting.voter import Voter
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.bounds.rules import Rule
 from vauban.certificates.law import Law
 from vauban.claims import Certificates, derive, derive_stopped, refuse_sampled_settings
 from vauban.errors import BadInput, Incomplete, Lie
@@ -22,6 +21,7 @@ from vauban.runs.counts import claims_csv
 from vauban.runs.manifest import Manifest
 from vauban.runs.stopped import is_endless, is_fixed, rule_of
 from vauban.runs.tallies import Tally
+from vauban.stopping.rules import Rule
 
 CLAIMS = "claims.csv"
 SEAL = "seal.json"

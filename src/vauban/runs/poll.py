@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.bounds.rules import Rule
 from vauban.inputs import Inputs
 from vauban.runs.tallies import Tally
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier, Tick
+from vauban.stopping.rules import Rule
 from vauban.voting.inquiry import Inquiry, for_all_votes, until_decided
 
 Counts = NDArray[np.int64]

@@ -6,13 +6,13 @@ import hashlib
 from typing import Any
 
 from vauban.bounds import group_sequential
-from vauban.bounds.rules import GridRule, Rule
-from vauban.bounds.stopping import Anytime, Fixed, Stop
-from vauban.bounds.stopping import stop as stop_of
 from vauban.certificates.law import Law
 from vauban.errors import BadInput
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
+from vauban.stopping.rules import GridRule, Rule
+from vauban.stopping.ways import Anytime, Fixed, Stop
+from vauban.stopping.ways import stop as stop_of
 
 _FEW = 2_000
 

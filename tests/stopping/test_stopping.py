@@ -11,11 +11,11 @@ import pytest
 from scipy.special import ndtr
 from tally_worlds import too_often
 
-from vauban.bounds.rules import AnytimeRule, FixedRule, GridRule, Rule, radius_of
-from vauban.bounds.stopping import STOPS, Anytime, Fixed, Grid, Target, needed, stop
 from vauban.certificates import GaussianLaw, Law, law
 from vauban.claims import derive
 from vauban.errors import BadInput
+from vauban.stopping.rules import AnytimeRule, FixedRule, GridRule, Rule, radius_of
+from vauban.stopping.ways import STOPS, Anytime, Fixed, Grid, Target, needed, stop
 
 ALPHA, TRIALS = 0.05, 20_000
 GAUSS = GaussianLaw(sigma=0.25)

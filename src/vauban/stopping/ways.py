@@ -31,11 +31,11 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds import clopper_pearson, eprocess, group_sequential
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.futility import futility
-from vauban.bounds.rules import MOST_VOTES, AnytimeRule, FixedRule, GridRule, Rule, radius_of
 from vauban.certificates.law import Law
 from vauban.certificates.topk import stays
 from vauban.errors import BadInput
 from vauban.specs import Parameter, Spec, choose, positive, read_params
+from vauban.stopping.rules import MOST_VOTES, AnytimeRule, FixedRule, GridRule, Rule, radius_of
 
 TESTS = ("group", "eprocess")
 MOST_RADII = 500
