@@ -87,36 +87,35 @@ def _poll(
 
 
 class _Pending:
-    """Votes that follow each other and are not written yet: an input's when it is whole, or all once a second."""
+    """Votes that follow each other and are not written yet: an input's when it is whole, or all once a second.
+
+    The number of the first one and the votes are replaced together, in one step, so that Ctrl-C at any instant can lose votes
+    but never put them in another's place or write them twice: what is being written does not count as pending any more.
+    """
 
     def __init__(self, writer: Writer, index: list[int], views: int):
         self._writer, self._index, self._views = writer, index, views
-        self._first, self._written = 0, time.monotonic()
-        self._votes: list[NDArray] = []
+        self._held: tuple[int, tuple[NDArray, ...]] = (0, ())
+        self._written = time.monotonic()
 
     def add(self, first: int, votes: NDArray) -> None:
-        if not self._votes:
-            self._first = first
-        self._votes.append(votes)
-        if time.monotonic() - self._written > _WRITE_EVERY:
-            self.write()
-        else:
-            self.write(whole=True)
+        begun, held = self._held
+        self._held = (begun, (*held, votes)) if held else (first, (votes,))
+        self.write(whole=time.monotonic() - self._written <= _WRITE_EVERY)
 
     def write(self, whole: bool = False) -> None:
         """Write what is pending, a line per input; with `whole` only up to the last end of an input."""
-        stop = self._first + sum(map(len, self._votes))
+        first, held = self._held
+        stop = first + sum(map(len, held))
         if whole:
             stop -= stop % self._views
-        if stop <= self._first:
+        if stop <= first:
             return
-        votes = np.concatenate(self._votes)
-        while self._first < stop:
-            position, view = divmod(self._first, self._views)
-            count = min(self._views - view, stop - self._first)
-            piece, votes = Piece(self._index[position], view, votes[:count]), votes[count:]
-            self._first, self._votes = self._first + count, [votes] if len(votes) else []
-            self._writer.keep(
-                piece
-            )  # counted as written before it is: an interruption loses it, and never writes it twice
+        votes = np.concatenate(held)
+        while first < stop:
+            position, view = divmod(first, self._views)
+            count = min(self._views - view, stop - first)
+            piece, votes, first = Piece(self._index[position], view, votes[:count]), votes[count:], first + count
+            self._held = (first, (votes,) if len(votes) else ())
+            self._writer.keep(piece)
         self._written = time.monotonic()
