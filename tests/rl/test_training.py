@@ -143,6 +143,16 @@ def test_curves_lose_only_a_line_that_a_kill_cut(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_runs_of_different_length_are_compared_over_the_same_steps() -> None:
+    values = np.array([[0.0, 1.0, 1.0, 0.0]])
+    curves = Curves("x", "y", [0], np.array([0.0, 10, 20, 30]), values, np.array([1.0]), "success")
+    assert curves.until(25).summary()["steps"] == 20
+    assert curves.until(25).areas == pytest.approx([0.75])
+    assert curves.until(30).areas == pytest.approx(curves.areas)
+    with pytest.raises(BadInput, match="first look"):
+        curves.until(-1)
+
+
 def test_areas_are_mean_heights() -> None:
     steps, values = np.array([0.0, 10, 30]), np.array([[0, 1, 1], [0, 0, 1.0]])
     run = Curves("a", "E", [0, 1], steps, values, np.array([3.0, 5.0]), "success")

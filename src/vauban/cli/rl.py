@@ -20,6 +20,10 @@ RunsArgument = Annotated[
     list[Path], typer.Argument(help="run folders of vauban rl train", exists=True, file_okay=False)
 ]
 
+UntilOption = Annotated[
+    int | None, typer.Option(min=0, help="only the first so many steps, to compare runs of different length [all]")
+]
+
 
 @app.command()
 @example(
@@ -44,8 +48,11 @@ def train(
     label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
     together: Annotated[
-        bool, typer.Option("--together", help="all seeds as one batched program: ddpg and reengage-ddpg, fast on a GPU")
+        bool, typer.Option("--together", help="all seeds as one batched program, fast on a GPU: not sac, not pictures")
     ] = False,
+    precision: Annotated[
+        str, typer.Option(help="fp32, or with --together bf16: encoders of goal sets in bfloat16")
+    ] = "fp32",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard logs")] = False,
     json: common.JsonOption = False,
@@ -61,7 +68,7 @@ def train(
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
     from vauban.rl.seeds import train_seeds
-    from vauban.rl.stacked import train_together
+    from vauban.rl.together import train_together
     from vauban.rl.training import open_run
 
     own: dict[str, Any] = read_settings(settings)
@@ -69,7 +76,9 @@ def train(
         if "reengage" not in algo:
             raise BadInput(f"--goal-weight belongs to the reengage algorithms; {algo} has no gradient loss")
         own["goal_weight"] = goal_weight
-    plan = make_plan(algo, env, own, steps, every, episodes)
+    plan = make_plan(algo, env, own, steps, every, episodes, precision)
+    if precision != "fp32" and not together:
+        raise BadInput(f"--precision {precision} belongs to --together: without it agents compute in fp32")
     where = common.pick_device(device)
     if not out.exists():
         make_agent(plan, 0, where)
@@ -91,13 +100,14 @@ def train(
 @example("vauban rl evaluate runs/seek-ddpg runs/seek", "vauban rl evaluate runs/seek --episodes 200")
 def evaluate(
     runs: RunsArgument,
+    until: UntilOption = None,
     episodes: Annotated[int, typer.Option(min=0, help="also play the trained agents this often")] = 0,
     json: common.JsonOption = False,
 ) -> None:
     """The table of areas under curves: mean and spread over seeds, steps and seeds reached."""
     from vauban.rl.curves import read_run
 
-    curves = [read_run(run) for run in runs]
+    curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
     played = (
         [_play(run, list(curve.seeds), episodes) for run, curve in zip(runs, curves, strict=True)] if episodes else None
     )
@@ -110,6 +120,7 @@ def plot(
     runs: RunsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="picture, .png, .pdf or .svg")],
     title: Annotated[str | None, typer.Option(help="[the environment]")] = None,
+    until: UntilOption = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="NoisySeek: also the perfect greedy agent")] = False,
 ) -> None:
     """Draw success against steps: mean over seeds and one standard deviation."""
@@ -119,7 +130,7 @@ def plot(
     from vauban.rl.envs import greedy as act
     from vauban.rl.evaluating import play
 
-    curves = [read_run(run) for run in runs]
+    curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
     levels = {}
     if greedy:
         if any(not curve.env.startswith("NoisySeek") for curve in curves):

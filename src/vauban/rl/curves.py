@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,13 @@ class Curves:
         if len(self.steps) == 1:
             return self.values[:, 0]
         return np.asarray(np.trapezoid(self.values, self.steps, axis=1) / (self.steps[-1] - self.steps[0]))
+
+    def until(self, steps: int) -> Curves:
+        """The same curves up to the last look within so many steps, so that runs of different length can be compared."""
+        looks = int((self.steps <= steps).sum())
+        if not looks:
+            raise BadInput(f"until={steps}: the first look of {self.label} is at step {self.steps[0]:,.0f}")
+        return replace(self, steps=self.steps[:looks], values=self.values[:, :looks])
 
     def summary(self) -> dict[str, Any]:
         """A line of the table of areas; the spread is the standard deviation over seeds (0 for one seed)."""

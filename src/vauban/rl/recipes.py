@@ -40,7 +40,10 @@ ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pic
 
 @dataclass(frozen=True)
 class Plan:
-    """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at."""
+    """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at.
+
+    `precision`: "bf16" lets encoders of goal sets compute in bfloat16 where seeds are trained together.
+    """
 
     algo: str
     env: str
@@ -49,9 +52,11 @@ class Plan:
     every: int = 2_000
     episodes: int = 50
     num_envs: int = 1
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         choose("algorithm", self.algo, ALGORITHMS)
+        choose("precision", self.precision, ("fp32", "bf16"))
         for name in ("steps", "every", "episodes", "num_envs"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name}={getattr(self, name)}: a whole number above zero is needed")
@@ -60,7 +65,13 @@ class Plan:
 
 
 def plan(
-    algo: str, env: str, settings: Mapping[str, Any], steps: int | None, every: int | None, episodes: int | None
+    algo: str,
+    env: str,
+    settings: Mapping[str, Any],
+    steps: int | None,
+    every: int | None,
+    episodes: int | None,
+    precision: str = "fp32",
 ) -> Plan:
     """A plan with the thesis's length and evaluations (Tables G.1, G.4) where none are given."""
     many_goals = Spec.parse(env).name in ("DriveSeek-v0", "NoisySeek-v0")
@@ -71,6 +82,7 @@ def plan(
         steps or (160_000 if many_goals else 200_000),
         every or (4_000 if many_goals else 2_000),
         episodes or (100 if many_goals else 50),
+        precision=precision,
     )
 
 

@@ -111,11 +111,14 @@ class Looks:
     def look(self, steps: int) -> None:
         """Play `plan.episodes` episodes that depend on seed and step alone."""
         spent = time.perf_counter() - self._began
-        success, reward = evaluate(
-            self.agent, self.plan.env, self.plan.episodes, seed=1_000_003 * (self.seed + 1) + steps
-        )
+        success, reward = evaluate(self.agent, self.plan.env, self.plan.episodes, seed=look_seed(self.seed, steps))
         append_row(self.path, {"steps": steps, "success": success, "reward": reward, "seconds": round(spent, 2)})
         self.last = steps
+
+
+def look_seed(seed: int, steps: int) -> int:
+    """The seed of the episodes played at a look."""
+    return 1_000_003 * (seed + 1) + steps
 
 
 class _Between(BaseCallback):

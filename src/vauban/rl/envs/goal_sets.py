@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from vauban.errors import BadInput
 from vauban.rl.envs.pictures import Canvas
-from vauban.rl.envs.world import Array, State, World, box, whole
+from vauban.rl.envs.world import Array, State, World, box, library, whole
 
 
 class GoalSetWorld(World):
@@ -30,8 +30,8 @@ class GoalSetWorld(World):
             desired_goal=box(-128, 127, self.max_goals, 3, dtype=np.int8),
         )
 
-    def achieved(self, state: State) -> Array:
-        return np.rint(state["position"])
+    def achieved(self, state: Any) -> Any:
+        return state["position"].round()
 
     def item_rewards(self, achieved: Any, desired: Any) -> Any:
         """R_item for every goal of the sets, (…, n_max); works on arrays and on tensors."""
@@ -39,7 +39,7 @@ class GoalSetWorld(World):
         return same * (desired[..., 2] != 0)
 
     def reward(self, achieved: Any, desired: Any) -> Any:
-        return self.item_rewards(np.asarray(achieved), np.asarray(desired)).any(-1).astype(np.float32)
+        return self.item_rewards(achieved, desired).any(-1) * np.float32(1)
 
     def pack(self, sets: list[Array]) -> Array:
         """Goal sets (k_i, 2) as one array (n, n_max, 3) with gates and dummies."""
@@ -87,16 +87,17 @@ class DriveSeek(GoalSetWorld):
         sets = [self._points[rng.choice(len(self._points), n, replace=False)] for n in counts]
         return {"position": np.zeros((copies, 2)), "angle": np.zeros(copies), "goal": self.pack(sets)}
 
-    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
-        angle = state["angle"] + np.clip(np.asarray(actions, float).reshape(-1), -0.5, 0.5)
-        position = state["position"] + np.stack([np.cos(angle), np.sin(angle)], -1)
-        position = np.where(position > self.edge, position - 2 * self.edge, position)
-        position = np.where(position < -self.edge, position + 2 * self.edge, position)
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        xp = library(state["angle"])
+        angle = state["angle"] + xp.asarray(actions, dtype=xp.float64).reshape(-1).clip(-0.5, 0.5)
+        position = state["position"] + xp.stack([xp.cos(angle), xp.sin(angle)], -1)
+        position = xp.where(position > self.edge, position - 2 * self.edge, position)
+        position = xp.where(position < -self.edge, position + 2 * self.edge, position)
         return {"position": position, "angle": angle, "goal": state["goal"]}
 
-    def observe(self, state: State) -> Array:
-        angle = state["angle"][:, None]
-        return np.concatenate([state["position"], self.achieved(state), np.sin(angle), np.cos(angle)], -1)
+    def observe(self, state: Any) -> Any:
+        xp, angle = library(state["angle"]), state["angle"][:, None]
+        return xp.concatenate([state["position"], self.achieved(state), xp.sin(angle), xp.cos(angle)], -1)
 
 
 class NoisySeek(GoalSetWorld):
@@ -121,14 +122,16 @@ class NoisySeek(GoalSetWorld):
         goals = np.rint(centres[owner] + rng.normal(0, 2, (number, 2)))
         return np.unique(np.clip(goals, -128, 127), axis=0)
 
-    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
-        actions = np.asarray(actions, float)
-        step = actions / np.maximum(1, np.linalg.norm(actions, axis=-1, keepdims=True))
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        xp = library(state["position"])
+        actions = xp.asarray(actions, dtype=xp.float64)
+        step = actions / ((actions**2).sum(-1) ** 0.5).clip(1)[:, None]
         position = state["position"] + step + rng.normal(size=step.shape)
         return {"position": position, "goal": state["goal"]}
 
-    def observe(self, state: State) -> Array:
-        return np.concatenate([state["position"], self.achieved(state)], -1)
+    def observe(self, state: Any) -> Any:
+        xp = library(state["position"])
+        return xp.concatenate([state["position"], self.achieved(state)], -1)
 
 
 def greedy(observation: dict[str, Array]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from vauban.errors import BadInput
@@ -31,14 +32,15 @@ class ContinuousSeek(World):
         goal = rng.uniform(-self.size, self.size, (copies, self.dim)).astype(np.float32)
         return {"position": np.zeros((copies, self.dim), np.float32), "goal": goal}
 
-    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
-        step = np.clip(np.asarray(actions, np.float32), -1, 1)
-        return {"position": np.clip(state["position"] + step, -self.size, self.size), "goal": state["goal"]}
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        position = state["position"]
+        step = actions if isinstance(actions, torch.Tensor) else np.asarray(actions, np.float32)
+        return {"position": (position + step.clip(-1, 1)).clip(-self.size, self.size), "goal": state["goal"]}
 
-    def observe(self, state: State) -> Array:
+    def observe(self, state: Any) -> Any:
         return state["position"]
 
-    def achieved(self, state: State) -> Array:
+    def achieved(self, state: Any) -> Any:
         return state["position"]
 
     def reward(self, achieved: Any, desired: Any) -> Any:
@@ -73,17 +75,19 @@ class BitFlipping(World):
         bits, goal = rng.integers(0, 2, (2, copies, self.dim)).astype(np.float32)
         return {"bits": bits, "goal": goal}
 
-    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
-        bits = state["bits"].copy()
-        copies = np.arange(len(bits))
-        flipped = np.asarray(actions, np.int64).reshape(-1)
-        bits[copies, flipped] = 1 - bits[copies, flipped]
-        return {"bits": bits, "goal": state["goal"]}
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        bits = state["bits"]
+        flipped: Any
+        if isinstance(bits, torch.Tensor):
+            flipped = torch.nn.functional.one_hot(actions.reshape(-1), self.dim)
+        else:
+            flipped = np.eye(self.dim, dtype=np.float32)[np.asarray(actions, np.int64).reshape(-1)]
+        return {"bits": abs(bits - flipped), "goal": state["goal"]}
 
-    def observe(self, state: State) -> Array:
+    def observe(self, state: Any) -> Any:
         return state["bits"]
 
-    def achieved(self, state: State) -> Array:
+    def achieved(self, state: Any) -> Any:
         return state["bits"]
 
     def reward(self, achieved: Any, desired: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from vauban.errors import BadInput
@@ -16,9 +17,9 @@ State = dict[str, Array]
 class World:
     """The mathematics of an environment for n copies at once; environments and vectors of them are thin over it.
 
-    A state is a dictionary of arrays whose first axis runs over the copies. `horizon` is the number of steps of an
-    episode; `low_reward` the reward c_low that means "no goal reached" [Levine2023, Eq. 8.9]; `goal_set` says that a goal is
-    a set of goals with gates (n_max, 3).
+    A state is a dictionary of arrays whose first axis runs over the copies; once begun, a world moves tensors, on any
+    device, as well. `horizon` is the number of steps of an episode; `low_reward` the reward c_low that means "no goal reached"
+    [Levine2023, Eq. 8.9]; `goal_set` says that a goal is a set of goals with gates (n_max, 3).
     """
 
     horizon: int
@@ -31,15 +32,15 @@ class World:
         """First states, with their goals under `goal`."""
         raise NotImplementedError
 
-    def move(self, state: State, actions: Array, rng: np.random.Generator) -> State:
-        """The states after one step of every copy."""
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        """The states after one step of every copy; of `rng` only `normal(size=…)` is asked."""
         raise NotImplementedError
 
-    def observe(self, state: State) -> Array:
+    def observe(self, state: Any) -> Any:
         """What the agent sees of each state besides goals, (n, features)."""
         raise NotImplementedError
 
-    def achieved(self, state: State) -> Array:
+    def achieved(self, state: Any) -> Any:
         """The goal each state achieves, (n, goal)."""
         raise NotImplementedError
 
@@ -92,3 +93,8 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or int(value) != value or value < least:
         raise BadInput(f"{name}={value}: a whole number, {least} or more, is needed")
     return int(value)
+
+
+def library(x: Any) -> Any:
+    """The module whose functions take such an array: torch or numpy."""
+    return torch if isinstance(x, torch.Tensor) else np

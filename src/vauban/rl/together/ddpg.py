@@ -1,0 +1,73 @@
+"""DDPG and ReenGAGE with hindsight, every network a slice of one tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from stable_baselines3 import DDPG
+from torch import Tensor
+
+from vauban.errors import BadInput
+from vauban.rl.losses import goal_slopes
+from vauban.rl.recipes import Plan
+from vauban.rl.together.nets import StackedMLP, adam, descend, follow
+from vauban.rl.together.stack import Boxed
+
+
+class DDPGStack(Boxed):
+    """The update of [Levine2023, Eq. 8.9] and of DDPG for all seeds at once: the same as the agents' own."""
+
+    def __init__(self, plan: Plan, seeds: list[int], device: str):
+        super().__init__(plan, seeds, device)
+        if not isinstance(self.first, DDPG) or self.first.policy_kwargs.get("n_critics", 1) != 1:
+            raise BadInput("together: ddpg with one critic")
+        networks = [[of(agent) for agent in self.agents] for _, of in _PLACES]
+        self.actor, self.actor_target = (StackedMLP(some, device, squash=True) for some in networks[:2])
+        self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])
+        self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
+        self.critic_optimiser = adam(self.critic.parameters, self.first.learning_rate, device)
+        self._order = list(
+            self.world.observation_space.spaces
+        )  # in which the library's extractor puts them side by side
+
+    def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        features = self._features(seen["observation"], seen["achieved_goal"], goal)
+        return self.actor(features.unflatten(0, (len(self.agents), -1))).flatten(0, 1)
+
+    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+        gamma, low = self.first.gamma, self.world.low_reward
+        leaf = data["goal"].detach().clone().requires_grad_(self.weight > 0)
+        with torch.set_grad_enabled(self.weight > 0):
+            ahead = self._features(data["after"], data["achieved"], leaf)
+            following = self.critic_target(torch.cat([ahead, self.actor_target(ahead)], dim=-1))
+            target_slopes = gamma * goal_slopes(following, leaf, train=False) if self.weight else None
+        target = rewards + gamma * following.detach()
+        goal = data["goal"].detach().clone().requires_grad_(self.weight > 0)
+        seen = self._features(data["before"], data["achieved_before"], goal)
+        value = self.critic(torch.cat([seen, data["action"]], dim=-1))
+        loss = (value - target).square().mean(dim=(1, 2)).sum()
+        if target_slopes is not None:
+            squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
+            loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+        descend(loss, self.critic.parameters, self.critic_optimiser)
+        features = seen.detach()
+        actor_loss = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
+        descend(actor_loss, self.actor.parameters, self.actor_optimiser)
+        follow(self.critic_target, self.critic, self.first.tau)
+        follow(self.actor_target, self.actor, self.first.tau)
+
+    def _features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
+        parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
+        return torch.cat([parts[key] for key in self._order], dim=-1)
+
+    def networks(self) -> list[tuple[Any, Any]]:
+        return [(getattr(self, name), of) for name, of in _PLACES]
+
+
+_PLACES: list[tuple[str, Any]] = [
+    ("actor", lambda agent: agent.actor.mu),
+    ("actor_target", lambda agent: agent.actor_target.mu),
+    ("critic", lambda agent: agent.critic.q_networks[0]),
+    ("critic_target", lambda agent: agent.critic_target.q_networks[0]),
+]

@@ -1,0 +1,80 @@
+"""DQN and ReenGAGE for discrete actions, every network a slice of one tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from stable_baselines3 import DQN
+from torch import Tensor
+from torch.nn import functional
+
+from vauban.errors import BadInput
+from vauban.rl.losses import goal_slopes, soft_value
+from vauban.rl.recipes import Plan
+from vauban.rl.together.nets import StackedMLP, adam, descend, follow
+from vauban.rl.together.stack import Stack
+
+
+class DQNStack(Stack):
+    """The update of [Levine2023, Eq. G.10 and G.11] and of DQN for all seeds at once: the same as the agents' own."""
+
+    def __init__(self, plan: Plan, seeds: list[int], device: str):
+        super().__init__(plan, seeds, device)
+        first = self.first
+        if not isinstance(first, DQN) or getattr(first, "soft", "gradient") == "actions":
+            raise BadInput("together: dqn whose exploring actions are uniform")
+        if first.exploration_initial_eps != first.exploration_final_eps:
+            raise BadInput("together: dqn that explores at a constant rate (exploration_initial_eps=…_final_eps)")
+        if first.target_update_interval != self.steps_a_round:
+            raise BadInput(f"together: target_update_interval={self.steps_a_round}, as often as updates come")
+        self.net = StackedMLP([agent.q_net.q_net for agent in self.agents], device)
+        self.target = StackedMLP([agent.q_net_target.q_net for agent in self.agents], device)
+        self.optimiser = adam(self.net.parameters, first.learning_rate, device)
+        self.hard = getattr(first, "soft", "gradient") == "gradient" or not self.weight
+        self.temperature = getattr(first, "temperature", 0.0)
+        self.number = int(self.world.action_space.n)  # type: ignore[union-attr]
+        self._order = list(self.world.observation_space.spaces)
+
+    def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        features = self._features(seen["observation"], seen["achieved_goal"], goal)
+        return self.net(features.unflatten(0, (len(self.agents), -1))).argmax(-1).flatten()
+
+    def explore(self, action: Tensor) -> Tensor:
+        chance = torch.rand(action.shape, device=self.device, generator=self.generator)
+        return torch.where(chance < self.first.exploration_final_eps, self.blind(), action)
+
+    def blind(self) -> Tensor:
+        size = (len(self.agents) * self.copies,)
+        return torch.randint(0, self.number, size, device=self.device, generator=self.generator)
+
+    def before_updates(self) -> None:
+        follow(self.target, self.net, self.first.tau)
+
+    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+        gamma, low, learn = self.first.gamma, self.world.low_reward, self.weight > 0
+        leaf = data["goal"].detach().clone().requires_grad_(learn)
+        target_slopes = None
+        with torch.set_grad_enabled(learn):
+            values = self.target(self._features(data["after"], data["achieved"], leaf)).flatten(0, 1)
+            following = soft_value(values, self.temperature if learn else 0.0)
+            if learn:
+                target_slopes = gamma * goal_slopes(following, leaf, train=False)
+        if self.hard:
+            following = soft_value(values.detach(), 0.0)
+        target = rewards + gamma * following.detach().view_as(rewards)
+        goal = data["goal"].detach().clone().requires_grad_(learn)
+        value = self.net(self._features(data["before"], data["achieved_before"], goal))
+        value = value.gather(-1, data["action"].long())
+        loss = functional.smooth_l1_loss(value, target, reduction="none").mean(dim=(1, 2)).sum()
+        if target_slopes is not None:
+            squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
+            loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+        descend(loss, self.net.parameters, self.optimiser, self.first.max_grad_norm)
+
+    def _features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
+        parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
+        return torch.cat([parts[key] for key in self._order], dim=-1)
+
+    def networks(self) -> list[tuple[Any, Any]]:
+        return [(self.net, lambda agent: agent.q_net.q_net), (self.target, lambda agent: agent.q_net_target.q_net)]

@@ -1,0 +1,301 @@
+"""Seeds trained together: the same update as each agent's own, the same replay, the same files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples
+
+from vauban.errors import BadInput
+from vauban.rl.curves import curve_file, read_rows
+from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
+from vauban.rl.evaluating import evaluate
+from vauban.rl.recipes import Plan
+from vauban.rl.together import stack_of, train_together
+from vauban.rl.together.goal_sets import Items
+from vauban.rl.together.nets import StackedMLP
+from vauban.rl.together.replay import Replay
+from vauban.rl.training import load_agent, open_run
+
+SMALL = {"net_arch": [16, 16], "batch_size": 24, "learning_starts": 30}
+SETS = {"batch_size": 12, "learning_starts": 40, "net_arch": [16]}
+BITS = {"net_arch": [16], "batch_size": 24, "max_grad_norm": 0.05}
+
+
+def plan(algo: str = "reengage-ddpg", **settings: Any) -> Plan:
+    return Plan(algo, "ContinuousSeek-v0:dim=3", {**SMALL, **settings}, steps=100, every=50, episodes=4)
+
+
+def sets(algo: str = "multi-reengage-ddpg", env: str = "DriveSeek-v0:max_goals=9", **settings: Any) -> Plan:
+    return Plan(algo, env, {**SETS, **settings}, steps=80, every=40, episodes=3)
+
+
+def bits(algo: str = "reengage-dqn", **settings: Any) -> Plan:
+    return Plan(algo, "BitFlipping-v0:dim=4", {**BITS, **settings}, steps=640, every=320, episodes=4)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        plan("ddpg"),
+        plan(goal_weight=0.0),
+        plan(goal_weight=0.4),
+        sets("ddpg"),
+        sets(goal_weight=0.3),
+        sets("ddpg", share_encoder=False),
+        sets(goal_weight=0.3, share_encoder=False),
+        sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
+        bits("dqn"),
+        bits(goal_weight=0.5),
+        bits(goal_weight=0.5, soft="both", temperature=1.0),
+    ],
+    ids=lambda p: f"{p.algo} {p.env} {sorted(p.settings.items())}",
+)
+def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = stack_of(asked, [0, 1, 2], "cpu")
+    for _ in range(2 * stack.world.horizon):
+        stack.move(blindly=True)
+    data, rewards = stack.replay.sample(asked.settings["batch_size"])
+    if stack.world.goal_set:  # make some of them reach a goal
+        data["achieved"][:, :3] = data["goal"][:, :3, 0, :2].float()
+    else:
+        data["goal"][:, :5] = data["achieved"][:, :5]
+    rewards = stack.world.reward(data["achieved"], data["goal"])[..., None].float()
+    assert 0 < (rewards == rewards.max()).sum() < rewards.numel()
+    before = [parameter.clone() for mine, _ in stack.networks() for parameter in mine.parameters]
+    for k, agent in enumerate(stack.agents):
+        own = {key: value[k] for key, value in data.items()}
+        batch = DictReplayBufferSamples(
+            {"observation": own["before"], "achieved_goal": own["achieved_before"], "desired_goal": own["goal"]},
+            own["action"],
+            {"observation": own["after"], "achieved_goal": own["achieved"], "desired_goal": own["goal"]},
+            torch.zeros(len(own["goal"]), 1),
+            rewards[k],
+        )
+        agent.set_logger(configure(None, []))
+        monkeypatch.setattr(agent.replay_buffer, "sample", lambda *_, _batch=batch, **__: _batch)
+        agent.train(4, 24)
+    for _ in range(4):
+        stack.step(data, rewards)
+    after = [parameter for mine, _ in stack.networks() for parameter in mine.parameters]
+    changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert all(changed[: len(changed) // 2]) if "dqn" in asked.algo else all(changed)
+    tolerance = 2e-4 if stack.world.goal_set else 2e-5  # of 4e-3; Adam makes much of slopes near zero
+    for mine, of in stack.networks():
+        for k, agent in enumerate(stack.agents):
+            linear = [m for m in of(agent).modules() if isinstance(m, torch.nn.Linear)]
+            for (weight, bias), module in zip(mine.layers, linear, strict=True):
+                torch.testing.assert_close(weight[k].T, module.weight, rtol=1e-3, atol=tolerance)
+                torch.testing.assert_close(bias[k, 0], module.bias, rtol=1e-3, atol=tolerance)
+
+
+def test_hindsight_takes_goals_from_the_rest_of_the_same_episode() -> None:
+    world = ContinuousSeek(1, horizon=5)
+    goals = torch.full((2, 3, 8, 1), -7.0)
+    buffer = Replay(world, goals, 40, 0.8, torch.Generator().manual_seed(0))
+    for step in range(18):  # three whole episodes and a part, of three copies for each of two seeds
+        value = torch.tensor([[copy * 1000.0 + step] for copy in range(6)])
+        buffer.add(before=value, achieved_before=value, after=value, achieved=value, action=value)
+    data, rewards = buffer.sample(15_000)
+    copies, steps = data["before"][..., 0].long() // 1000, data["before"][..., 0].long() % 1000
+    assert [sorted(row.unique().tolist()) for row in copies] == [[0, 1, 2], [3, 4, 5]]
+    assert sorted(steps.unique().tolist()) == list(range(15)), "finished episodes only"
+    real = data["goal"][..., 0] == -7
+    assert real[:, 12_000:].all()
+    assert not real[:, :12_000].any()
+    ahead = (data["goal"][..., 0] - data["before"][..., 0])[:, :12_000].long()
+    left = 4 - steps[:, :12_000] % 5
+    assert ((ahead >= 0) & (ahead <= left)).all()
+    first = steps[:, :12_000] % 5 == 0
+    assert np.bincount(ahead[first]) / first.sum().item() == pytest.approx([0.2] * 5, abs=0.04)
+    assert torch.equal(rewards[:, :12_000, 0] == 0, ahead == 0)
+
+
+def test_a_replay_forgets_the_oldest_episodes_and_knows_the_goals_of_the_others() -> None:
+    world = ContinuousSeek(1, horizon=2)
+    goals = torch.arange(12.0).view(1, 1, 12, 1)
+    buffer = Replay(world, goals, 8, None, torch.Generator().manual_seed(0))
+    for step in range(13):
+        value = torch.tensor([[float(step)]])
+        buffer.add(before=value, achieved_before=value, after=value, achieved=value, action=value)
+    data, _ = buffer.sample(2000)
+    assert sorted(data["before"].unique().tolist()) == list(range(5, 13))
+    assert torch.equal(data["goal"], data["before"] // 2)
+    with pytest.raises(BadInput, match="whole episodes"):
+        Replay(world, goals, 7, None, torch.Generator())
+
+
+def test_goals_of_sets_are_laid_out_without_their_dummies() -> None:
+    rng = np.random.default_rng(0)
+    world = DriveSeek(max_goals=6)
+    packed = world.pack([rng.integers(-9, 9, (int(n), 2)) for n in rng.integers(0, 7, 10)])
+    goals = torch.as_tensor(packed).view(2, 5, 6, 3)
+    items = Items.of(goals, 30)
+    values = torch.as_tensor(rng.normal(size=(2, 5, 4)))
+    weights = items.points.double().sum(-1, keepdim=True) * torch.ones(4)
+    pooled = items.pool(weights * items.spread(values))
+    for agent in range(2):
+        for i in range(5):
+            there = goals[agent, i, goals[agent, i, :, 2] != 0, :2].double()
+            torch.testing.assert_close(pooled[agent, i], values[agent, i] * there.sum())
+    assert int(items.gates.sum()) == int((goals[..., 2] != 0).sum())
+    assert not items.too_many
+    assert Items.of(goals, 10).too_many
+
+
+def test_a_batch_with_too_many_goals_is_not_passed_over_in_silence() -> None:
+    stack: Any = stack_of(sets(), [0], "cpu")
+    stack.room = 5
+    for _ in range(40):
+        stack.move(blindly=True)
+    assert not stack.refit(0)
+    stack.step(*stack.replay.sample(12))
+    with pytest.raises(BadInput, match="more goals"):
+        stack.refit(40)
+
+
+def test_there_is_room_for_the_goals_of_early_episodes_and_later_only_for_those_of_all() -> None:
+    asked = Plan("ddpg", "DriveSeek-v0:max_goals=200", {**SETS, "batch_size": 256}, steps=16_000)
+    stack: Any = stack_of(asked, [0, 1], "cpu")
+    counts = (stack.goals[..., 2] != 0).sum(-1).numpy()
+    for steps in (40, 400, 4_000, 12_000):
+        rng, needed = np.random.default_rng(steps), 0
+        for row in counts:
+            for first in range(steps // 40, len(row), 9):
+                needed = max(needed, rng.choice(row[:first], (30, 256)).sum(1).max())
+        assert needed <= stack._room(steps) < 1.3 * needed
+    assert stack.room == stack._room(40)
+    assert stack.refit(12_000)
+    assert stack.room == stack._room(12_000) < 0.95 * stack._room(40)
+    assert not stack.refit(12_040)
+
+
+def test_half_precision_is_near_and_keeps_positions_apart() -> None:
+    torch.manual_seed(0)
+    layers = [torch.nn.Sequential(torch.nn.Linear(8, 40), torch.nn.ReLU(), torch.nn.Linear(40, 20)) for _ in range(2)]
+    full, half = StackedMLP(layers, "cpu"), StackedMLP(layers, "cpu", half=True)
+    x, weight = torch.randn(2, 64, 8) * 10, torch.randn(2, 64, 20)
+    slopes = []
+    for net in (full, half):
+        for parameter in net.parameters:
+            parameter.requires_grad_()
+        slopes.append(torch.autograd.grad((net(x) * weight).sum(), net.parameters))
+    assert (full(x) - half(x)).norm() < 0.01 * full(x).norm()
+    for exact, near in zip(*slopes, strict=True):
+        assert near.dtype == torch.float32
+        assert (exact - near).norm() < 0.1 * exact.norm()
+    one: Any = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU(), torch.nn.Linear(1, 1))
+    with torch.no_grad():
+        for layer, bias in ((one[0], -10), (one[2], 0)):
+            layer.weight.fill_(1)
+            layer.bias.fill_(bias)
+    near = StackedMLP([one], "cpu", half=True)(torch.tensor([[[10.01], [10.02]]])).flatten()
+    torch.testing.assert_close(near, torch.tensor([0.01, 0.02]), atol=2e-3, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [ContinuousSeek(3), BitFlipping(6), DriveSeek(max_goals=5), NoisySeek(max_goals=5)],
+    ids=lambda world: type(world).__name__,
+)
+def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
+    rng = np.random.default_rng(0)
+    state = world.begin(7, rng)
+    tensors = {key: torch.as_tensor(value) for key, value in state.items()}
+
+    class Same:
+        def __init__(self) -> None:
+            self.noise = np.random.default_rng(1)
+
+        def normal(self, *, size: Any) -> Any:
+            return torch.as_tensor(self.noise.normal(size=tuple(size)))
+
+    noise, same = np.random.default_rng(1), Same()
+    for _ in range(12):
+        actions = np.stack([world.action_space.sample() for _ in range(7)])
+        state = world.move(state, actions, noise)
+        tensors = world.move(tensors, torch.as_tensor(actions), same)
+        seen = world.look(state)
+        np.testing.assert_allclose(world.observe(tensors).numpy(), seen["observation"], atol=1e-6)
+        np.testing.assert_array_equal(world.achieved(tensors).float().numpy(), seen["achieved_goal"])
+        rewards = world.reward(torch.as_tensor(seen["achieved_goal"]), torch.as_tensor(seen["desired_goal"]))
+        np.testing.assert_array_equal(rewards, world.reward(seen["achieved_goal"], seen["desired_goal"]))
+
+
+@pytest.mark.parametrize("asked", [plan(), sets(), bits()], ids=lambda p: p.algo)
+def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
+    stack = stack_of(asked, [0, 1], "cpu")
+    success, reward = stack.play(30, [5, 6])
+    for k, agent in enumerate(stack.agents):
+        own = evaluate(agent, asked.env, 30, seed=5 + k)
+        assert own == pytest.approx((success[k].item(), reward[k].item()), abs=1e-5)
+
+
+def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
+    settings = {
+        "net_arch": [32, 32],
+        "batch_size": 64,
+        "learning_starts": 100,
+        "learning_rate": 3e-3,
+        "goal_weight": 0.1,
+    }
+    asked = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=1,epsilon=0.4", settings, steps=600, every=200, episodes=50)
+    open_run(tmp_path, asked, "x")
+    told: list[int] = []
+    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert sum(told) == 1200
+    ends = []
+    for seed in (0, 1):
+        rows = read_rows(curve_file(tmp_path, seed))
+        assert [row["steps"] for row in rows] == [0, 200, 400, 600]
+        assert rows[0]["success"] < 0.5
+        ends.append(rows[-1]["success"])
+        agent = load_agent(tmp_path, asked.algo, asked.env, seed)
+        assert agent.num_timesteps == 600
+        again = evaluate(agent, asked.env, 50, seed=1_000_003 * (seed + 1) + 600)
+        assert again[0] == pytest.approx(rows[-1]["success"])
+    assert min(ends) > 0.9
+    stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
+    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
+
+
+def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: Path) -> None:
+    stack: Any = stack_of(bits(), [0, 1], "cpu")
+    assert (stack.copies, stack.moves, stack.updates, stack.steps_a_round) == (16, 4, 40, 64)
+    open_run(tmp_path, bits(), "x")
+    assert train_together(tmp_path, bits(), [0, 1], device="cpu", tick=lambda _: None)
+    rows = read_rows(curve_file(tmp_path, 1))
+    assert [row["steps"] for row in rows] == [0, 320, 640]
+    assert rows[-1]["success"] >= rows[0]["success"]
+
+
+def test_ctrl_c_stops_a_stack(tmp_path: Path) -> None:
+    open_run(tmp_path, plan(), "x")
+    stop = lambda _: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
+    assert not train_together(tmp_path, Plan(**{**vars(plan()), "steps": 300}), [0], device="cpu", tick=stop)
+    assert not curve_file(tmp_path, 0).with_suffix(".zip").exists()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Plan("reengage-sac", "ContinuousSeek-v0:dim=2", SMALL, steps=50),
+        sets(encoder="pictures", env="DriveSeek-v0"),
+        bits(soft="actions"),
+        bits(exploration_final_eps=0.1),
+        bits(target_update_interval=10),
+        plan(normalise_goals=True),
+    ],
+    ids=lambda p: f"{p.algo} {sorted(p.settings.items())}",
+)
+def test_what_cannot_be_stacked_is_refused(asked: Plan) -> None:
+    with pytest.raises(BadInput, match="together"):
+        stack_of(asked, [0], "cpu")
