@@ -59,7 +59,7 @@ def unpacked(table: RoundedNoise, row: np.ndarray, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0, 60.0])
-@pytest.mark.parametrize("size", [1, 2, 3, 50, 784])
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 784, 3072, 5000])
 def test_packed_numbers_are_the_same_on_both_paths_and_by_hand(
     sigma: float, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

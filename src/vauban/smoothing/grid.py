@@ -13,6 +13,8 @@ from vauban.certificates.rounding import BITS, GUIDE_BITS, RoundedNoise
 _REST = BITS - GUIDE_BITS
 _SHIFTS = (_REST, _REST - GUIDE_BITS, _REST - 2 * GUIDE_BITS)  # where the three packed numbers of a word begin
 
+_CHUNK = 1024
+
 
 class GridNoise:
     """Inverts the table of a rounded law.
@@ -83,7 +85,7 @@ class GridNoise:
         pieces = (words[:, None, :main] >> shifts[:, None] & 0xFFFF).flatten(1)
         guided = guide[pieces].int()
         cut = guided == self._cut
-        rank = cut.cumsum(1, dtype=torch.int32).sub(1).clamp(0, more - 1)
+        rank = _ranks(cut).clamp(0, more - 1)
         rest = words[:, main:].gather(1, rank.long()) & (1 << _REST) - 1
         found = self._search(torch.where(cut, pieces << _REST | rest, 0))
         return torch.where(cut, found, guided)[:, :size]
@@ -111,6 +113,15 @@ class GridNoise:
         cut = np.flatnonzero(noise == self._cut)
         noise[cut] = self.law(flat[cut])
         return torch.from_numpy(noise).view(words.shape)
+
+
+def _ranks(cut: torch.Tensor) -> torch.Tensor:
+    """How many are True before each True of a row [n, size], int32; summed by chunks, so that long rows keep many cores busy."""
+    n, size = cut.shape
+    chunks = torch.nn.functional.pad(cut, (0, -size % _CHUNK)).view(n, -1, _CHUNK)
+    sums = chunks.sum(2, dtype=torch.int32)
+    before = sums.cumsum(1, dtype=torch.int32) - sums
+    return (chunks.cumsum(2, dtype=torch.int32) + before[..., None]).flatten(1)[:, :size] - 1
 
 
 @lru_cache(maxsize=16)
