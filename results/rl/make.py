@@ -2,7 +2,7 @@
 
     python results/rl/make.py FOLDER [--only NAME …] [--seconds 3000] [--device cuda]
 
-Trainings share the GPU as threads of one process; what is not complete when the time is over keeps the curve it has.
+Trainings share the GPU as threads of one process; what is not complete when the time is over goes on with the same command.
 """
 
 from __future__ import annotations
@@ -33,22 +33,27 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "bits40-reengage-mean": {
         "algo": "reengage-dqn", "env": f"{BITS}:dim=40", "alpha": 0.0125, "steps": 2_560_000, "every": 25_600,
     },
+    "seek20-sac": {"algo": "sac", "env": f"{SEEK}:dim=20", "label": "SAC + HER"},
+    "seek20-sac-reengage": {"algo": "reengage-sac", "env": f"{SEEK}:dim=20", "alpha": 0.2},
     "drive-ddpg": {"algo": "ddpg", "env": DRIVE, "label": "DDPG", "precision": "bf16"},
     "drive-multi": {"algo": "multi-reengage-ddpg", "env": DRIVE, "alpha": 0.2, "precision": "bf16"},
+    "drive-apart-ddpg": {
+        "algo": "ddpg", "env": DRIVE, "label": "DDPG, two encoders", "precision": "bf16", "set": {"share_encoder": False},
+    },
+    "drive-apart-multi": {
+        "algo": "multi-reengage-ddpg", "env": DRIVE, "alpha": 0.2, "label": "Multi-ReenGAGE, alpha 0.2, two encoders",
+        "precision": "bf16", "set": {"share_encoder": False},
+    },
     "noisy-ddpg": {"algo": "ddpg", "env": NOISY, "label": "DDPG", "precision": "bf16"},
     "noisy-multi": {"algo": "multi-reengage-ddpg", "env": NOISY, "alpha": 0.2, "precision": "bf16"},
 }  # fmt: skip
-
-
-class OutOfTime(Exception):
-    """The time given is over."""
 
 
 def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None:
     """One training, with a line when it is done."""
     about = dict(TRAININGS[name])
     alpha = about.pop("alpha", None)
-    settings = {} if alpha is None else {"goal_weight": alpha}
+    settings = about.pop("set", {}) | ({} if alpha is None else {"goal_weight": alpha})
     label = about.pop("label", f"{'Multi-' if about['algo'].startswith('multi') else ''}ReenGAGE, alpha {alpha}")
     asked = plan(
         about.pop("algo"), about.pop("env"), settings, about.get("steps"), about.get("every"), None,
@@ -59,15 +64,12 @@ def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None
     def tick(steps: int) -> None:
         nonlocal done
         done += steps
-        if time.monotonic() > ends:
-            raise OutOfTime
 
     began = time.monotonic()
     try:
         open_run(folder / name, asked, label)
-        train_together(folder / name, asked, list(range(seeds)), device=device, tick=tick)
-    except OutOfTime:
-        pass
+        out_of_time = lambda: time.monotonic() > ends  # noqa: E731
+        train_together(folder / name, asked, list(range(seeds)), device=device, tick=tick, stop=out_of_time)
     except Exception:
         traceback.print_exc()
     print(f"{name}: {done // seeds:,} of {asked.steps:,} steps, {time.monotonic() - began:.0f} s", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 
-from vauban.errors import BadInput
+from vauban.errors import BadInput, RunRefused
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
@@ -52,6 +53,8 @@ def bits(algo: str = "reengage-dqn", **settings: Any) -> Plan:
         sets("ddpg", share_encoder=False),
         sets(goal_weight=0.3, share_encoder=False),
         sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
+        plan("sac"),
+        plan("reengage-sac", goal_weight=0.4),
         bits("dqn"),
         bits(goal_weight=0.5),
         bits(goal_weight=0.5, soft="both", temperature=1.0),
@@ -59,7 +62,13 @@ def bits(algo: str = "reengage-dqn", **settings: Any) -> Plan:
     ids=lambda p: f"{p.algo} {p.env} {sorted(p.settings.items())}",
 )
 def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = stack_of(asked, [0, 1, 2], "cpu")
+    stack: Any = stack_of(asked, [0, 1, 2], "cpu")
+    if "sac" in asked.algo:  # the same noise for both: none of its two draws in an update is like the other
+        draws = itertools.cycle([0.3, -0.2])
+        monkeypatch.setattr(stack, "normal", lambda shape: torch.full(shape, next(draws)))
+        monkeypatch.setattr(
+            torch.distributions.Normal, "rsample", lambda normal: normal.loc + normal.scale * next(draws)
+        )
     for _ in range(2 * stack.world.horizon):
         stack.move(blindly=True)
     data, rewards = stack.replay.sample(asked.settings["batch_size"])
@@ -88,6 +97,10 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
     changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     assert all(changed[: len(changed) // 2]) if "dqn" in asked.algo else all(changed)
     tolerance = 2e-4 if stack.world.goal_set else 2e-5  # of 4e-3; Adam makes much of slopes near zero
+    if "sac" in asked.algo:
+        own = torch.cat([agent.log_ent_coef.detach() for agent in stack.agents])
+        torch.testing.assert_close(stack.log_temperature.detach().flatten(), own)
+        assert (own != 0).all()
     for mine, of in stack.networks():
         for k, agent in enumerate(stack.agents):
             linear = [m for m in of(agent).modules() if isinstance(m, torch.nn.Linear)]
@@ -229,7 +242,7 @@ def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
         np.testing.assert_array_equal(rewards, world.reward(seen["achieved_goal"], seen["desired_goal"]))
 
 
-@pytest.mark.parametrize("asked", [plan(), sets(), bits()], ids=lambda p: p.algo)
+@pytest.mark.parametrize("asked", [plan(), plan("reengage-sac"), sets(), bits()], ids=lambda p: p.algo)
 def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
     stack = stack_of(asked, [0, 1], "cpu")
     success, reward = stack.play(30, [5, 6])
@@ -277,17 +290,40 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
     assert rows[-1]["success"] >= rows[0]["success"]
 
 
-def test_ctrl_c_stops_a_stack(tmp_path: Path) -> None:
-    open_run(tmp_path, plan(), "x")
-    stop = lambda _: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
-    assert not train_together(tmp_path, Plan(**{**vars(plan()), "steps": 300}), [0], device="cpu", tick=stop)
-    assert not curve_file(tmp_path, 0).with_suffix(".zip").exists()
+@pytest.mark.parametrize("asked", [plan(goal_weight=0.2), plan("sac"), sets(), bits()], ids=lambda p: p.algo)
+def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
+    ends: list[Any] = []
+    for name, stops in (("whole", False), ("halves", True)):
+        folder, rounds = tmp_path / name, itertools.count()
+        open_run(folder, asked, "x")
+
+        def stop(rounds: Any = rounds, stops: bool = stops) -> bool:
+            if stops and next(rounds) == asked.steps // 2 // (64 if "dqn" in asked.algo else 1):
+                os.kill(os.getpid(), signal.SIGINT)
+            return False
+
+        complete = train_together(folder, asked, [0, 1], device="cpu", tick=lambda _: None, stop=stop)
+        assert complete != stops
+        if stops:
+            with pytest.raises(RunRefused, match="stopped with 2 seeds"):
+                train_together(folder, asked, [0], device="cpu", tick=lambda _: None)
+            again: list[int] = []
+            assert train_together(folder, asked, [0, 1], device="cpu", tick=again.append)
+            assert again[0] > asked.steps
+            assert sum(again) == 2 * asked.steps
+        assert not list(folder.glob("*.pt"))
+        rows = [{**row, "seconds": 0} for row in read_rows(curve_file(folder, 1))]
+        agent: Any = load_agent(folder, asked.algo, asked.env, 1)
+        ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
+    assert ends[0][0] == ends[1][0]
+    assert torch.equal(ends[0][1], ends[1][1])
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        Plan("reengage-sac", "ContinuousSeek-v0:dim=2", SMALL, steps=50),
+        plan("sac", ent_coef=0.1),
+        plan("sac", target_update_interval=2),
         sets(encoder="pictures", env="DriveSeek-v0"),
         bits(soft="actions"),
         bits(exploration_final_eps=0.1),

@@ -48,7 +48,8 @@ def train(
     label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
     together: Annotated[
-        bool, typer.Option("--together", help="all seeds as one batched program, fast on a GPU: not sac, not pictures")
+        bool,
+        typer.Option("--together", help="all seeds as one batched program, fast on a GPU; not for pictures of goals"),
     ] = False,
     precision: Annotated[
         str, typer.Option(help="fp32, or with --together bf16: encoders of goal sets in bfloat16")

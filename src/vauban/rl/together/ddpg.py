@@ -27,24 +27,20 @@ class DDPGStack(Boxed):
         self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])
         self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
         self.critic_optimiser = adam(self.critic.parameters, self.first.learning_rate, device)
-        self._order = list(
-            self.world.observation_space.spaces
-        )  # in which the library's extractor puts them side by side
 
     def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        features = self._features(seen["observation"], seen["achieved_goal"], goal)
-        return self.actor(features.unflatten(0, (len(self.agents), -1))).flatten(0, 1)
+        return self.actor(self.by_agent(seen, goal)).flatten(0, 1)
 
     def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         gamma, low = self.first.gamma, self.world.low_reward
         leaf = data["goal"].detach().clone().requires_grad_(self.weight > 0)
         with torch.set_grad_enabled(self.weight > 0):
-            ahead = self._features(data["after"], data["achieved"], leaf)
+            ahead = self.features(data["after"], data["achieved"], leaf)
             following = self.critic_target(torch.cat([ahead, self.actor_target(ahead)], dim=-1))
             target_slopes = gamma * goal_slopes(following, leaf, train=False) if self.weight else None
         target = rewards + gamma * following.detach()
         goal = data["goal"].detach().clone().requires_grad_(self.weight > 0)
-        seen = self._features(data["before"], data["achieved_before"], goal)
+        seen = self.features(data["before"], data["achieved_before"], goal)
         value = self.critic(torch.cat([seen, data["action"]], dim=-1))
         loss = (value - target).square().mean(dim=(1, 2)).sum()
         if target_slopes is not None:
@@ -56,10 +52,6 @@ class DDPGStack(Boxed):
         descend(actor_loss, self.actor.parameters, self.actor_optimiser)
         follow(self.critic_target, self.critic, self.first.tau)
         follow(self.actor_target, self.actor, self.first.tau)
-
-    def _features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
-        parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
-        return torch.cat([parts[key] for key in self._order], dim=-1)
 
     def networks(self) -> list[tuple[Any, Any]]:
         return [(getattr(self, name), of) for name, of in _PLACES]

@@ -34,13 +34,12 @@ class DQNStack(Stack):
         self.hard = getattr(first, "soft", "gradient") == "gradient" or not self.weight
         self.temperature = getattr(first, "temperature", 0.0)
         self.number = int(self.world.action_space.n)  # type: ignore[union-attr]
-        self._order = list(self.world.observation_space.spaces)
 
     def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        features = self._features(seen["observation"], seen["achieved_goal"], goal)
-        return self.net(features.unflatten(0, (len(self.agents), -1))).argmax(-1).flatten()
+        return self.net(self.by_agent(seen, goal)).argmax(-1).flatten()
 
-    def explore(self, action: Tensor) -> Tensor:
+    def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        action = self.act(seen, goal)
         chance = torch.rand(action.shape, device=self.device, generator=self.generator)
         return torch.where(chance < self.first.exploration_final_eps, self.blind(), action)
 
@@ -56,7 +55,7 @@ class DQNStack(Stack):
         leaf = data["goal"].detach().clone().requires_grad_(learn)
         target_slopes = None
         with torch.set_grad_enabled(learn):
-            values = self.target(self._features(data["after"], data["achieved"], leaf)).flatten(0, 1)
+            values = self.target(self.features(data["after"], data["achieved"], leaf)).flatten(0, 1)
             following = soft_value(values, self.temperature if learn else 0.0)
             if learn:
                 target_slopes = gamma * goal_slopes(following, leaf, train=False)
@@ -64,17 +63,13 @@ class DQNStack(Stack):
             following = soft_value(values.detach(), 0.0)
         target = rewards + gamma * following.detach().view_as(rewards)
         goal = data["goal"].detach().clone().requires_grad_(learn)
-        value = self.net(self._features(data["before"], data["achieved_before"], goal))
+        value = self.net(self.features(data["before"], data["achieved_before"], goal))
         value = value.gather(-1, data["action"].long())
         loss = functional.smooth_l1_loss(value, target, reduction="none").mean(dim=(1, 2)).sum()
         if target_slopes is not None:
             squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
             loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
         descend(loss, self.net.parameters, self.optimiser, self.first.max_grad_norm)
-
-    def _features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
-        parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
-        return torch.cat([parts[key] for key in self._order], dim=-1)
 
     def networks(self) -> list[tuple[Any, Any]]:
         return [(self.net, lambda agent: agent.q_net.q_net), (self.target, lambda agent: agent.q_net_target.q_net)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Callable
@@ -10,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, SAC
 
-from vauban.rl.curves import curve_file
+from vauban.errors import RunRefused
+from vauban.files import replace_file
+from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.recipes import ALGORITHMS, Plan, make_world
 from vauban.rl.together.ddpg import DDPGStack
 from vauban.rl.together.dqn import DQNStack
 from vauban.rl.together.goal_sets import GoalSetStack
+from vauban.rl.together.sac import SACStack
 from vauban.rl.together.stack import Stack
 from vauban.rl.training import Tick, append_row, interruptible, look_seed, write_rows
 
+CHECKPOINT = "together.checkpoint.pt"
 _WARM_UP = 3
 _TELL = 100  # steps
 _capturing = threading.Lock()
@@ -30,7 +35,9 @@ def stack_of(plan: Plan, seeds: list[int], device: str) -> Stack:
     world = make_world(plan.env)
     if world is not None and world.goal_set:
         return GoalSetStack(plan, seeds, device)
-    return (DQNStack if issubclass(ALGORITHMS[plan.algo], DQN) else DDPGStack)(plan, seeds, device)
+    algorithm = ALGORITHMS[plan.algo]
+    kind = DQNStack if issubclass(algorithm, DQN) else SACStack if issubclass(algorithm, SAC) else DDPGStack
+    return kind(plan, seeds, device)
 
 
 class Replayed:
@@ -57,10 +64,12 @@ class Replayed:
                     self.work()
 
 
-def train_together(folder: Path, plan: Plan, seeds: list[int], *, device: str, tick: Tick) -> bool:
+def train_together(
+    folder: Path, plan: Plan, seeds: list[int], *, device: str, tick: Tick, stop: Callable[[], bool] = lambda: False
+) -> bool:
     """Train all seeds of a plan side by side; curves and agents are kept as `train_seed` keeps them.
 
-    Returns False after Ctrl-C; a stack has no checkpoint and starts anew.
+    Returns False after Ctrl-C, or when `stop` says so, with a checkpoint from which the same call goes on.
     """
     done = [seed for seed in seeds if curve_file(folder, seed).with_suffix(".zip").exists()]
     if len(done) == len(seeds):
@@ -72,23 +81,24 @@ def train_together(folder: Path, plan: Plan, seeds: list[int], *, device: str, t
         stream = torch.cuda.stream(torch.cuda.Stream(priority=0 if world is not None and world.goal_set else -1))
     with stream, interruptible() as asked:
         stack = stack_of(plan, seeds, device)
-        for seed in seeds:
-            write_rows(curve_file(folder, seed), [])
-        began = time.perf_counter()
-        steps, told, looked = 0, 0, -plan.every
+        steps, seconds = _take_up(folder, stack, seeds)
+        began = time.perf_counter() - seconds
+        tick(len(seeds) * steps)
+        told, looked = steps, steps if steps else -plan.every
         rounds, blindly = Replayed(stack, stack.round), Replayed(stack, lambda: stack.move(blindly=True))
         while True:
-            if steps // plan.every > looked // plan.every or steps >= plan.steps:
+            if steps // plan.every > looked // plan.every or (steps >= plan.steps and steps > looked):
                 rounds = Replayed(stack, stack.round) if stack.refit(steps) else rounds
                 _look(folder, stack, seeds, steps, time.perf_counter() - began)
                 looked = steps
             if steps - told >= _TELL or steps >= plan.steps:
                 tick(len(seeds) * (steps - told))
                 told = steps
-            if asked:
-                return False
             if steps >= plan.steps:
                 break
+            if asked or stop():
+                _put_down(folder, stack, seeds, steps, time.perf_counter() - began)
+                return False
             if steps < stack.first.learning_starts:
                 for _ in range(stack.moves):
                     blindly()
@@ -98,7 +108,34 @@ def train_together(folder: Path, plan: Plan, seeds: list[int], *, device: str, t
         stack.write_back(steps)
     for seed, agent in zip(seeds, stack.agents, strict=True):
         agent.save(curve_file(folder, seed).with_suffix(".zip"))
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return True
+
+
+def _put_down(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
+    """Keep the whole stack, in one step."""
+    content = io.BytesIO()
+    torch.save({"seeds": seeds, "steps": steps, "seconds": seconds, "stack": stack.snapshot()}, content)
+    replace_file(folder / CHECKPOINT, content.getvalue())
+
+
+def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int, float]:
+    """Steps and seconds behind a stack that goes on from its checkpoint, or 0; curves end where it goes on."""
+    steps, seconds = 0, 0.0
+    if (folder / CHECKPOINT).exists():
+        kept = torch.load(folder / CHECKPOINT, weights_only=True)
+        if kept["seeds"] != seeds:
+            raise RunRefused(
+                f"{folder} was stopped with {len(kept['seeds'])} seeds: give --seeds {len(kept['seeds'])} to go on"
+            )
+        stack.restore(kept["stack"])
+        steps, seconds = kept["steps"], kept["seconds"]
+        stack.refit(steps)
+    for seed in seeds:
+        path = curve_file(folder, seed)
+        rows = read_rows(path) if steps else []
+        write_rows(path, [row for row in rows if row["steps"] <= steps])
+    return steps, seconds
 
 
 def _look(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:

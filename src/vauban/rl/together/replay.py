@@ -49,6 +49,20 @@ class Replay:
         self.episode.index_copy_(0, slot, self.clock // self.world.horizon)
         self.clock += 1
 
+    def snapshot(self) -> dict[str, Any]:
+        """What is kept so far."""
+        filled = min(int(self.clock), self.length)
+        kept = {key: value[:, :, :filled].cpu() for key, value in self.kept.items()}
+        return {"kept": kept, "episode": self.episode[:filled].cpu(), "clock": self.clock.cpu()}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Keep what a snapshot has."""
+        filled = len(snapshot["episode"])
+        for key, value in self.kept.items():
+            value[:, :, :filled].copy_(snapshot["kept"][key])
+        self.episode[:filled].copy_(snapshot["episode"])
+        self.clock.copy_(snapshot["clock"])
+
     def sample(self, batch: int) -> tuple[dict[str, Tensor], Tensor]:
         """Transitions (seeds, batch, …) with their goals, and rewards (seeds, batch, 1)."""
         device, horizon = self.clock.device, self.world.horizon

@@ -96,7 +96,7 @@ class Stack:
             "observation": self.world.observe(self.state).float(),
             "achieved_goal": self.world.achieved(self.state).float(),
         }
-        action = self.blind() if blindly else self.explore(self.act(seen, goal))
+        action = self.blind() if blindly else self.explore(seen, goal)
         state = self.world.move({**self.state, "goal": None}, self.scaled(action), self.draws)
         self.replay.add(
             before=seen["observation"],
@@ -131,6 +131,16 @@ class Stack:
         """Say so if something went wrong on the device; whether shapes are others from now on, after so many steps."""
         return False
 
+    def features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
+        """What networks see of one goal, (…, features), in the order in which the library's extractor puts them side by side."""
+        parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
+        return torch.cat([parts[key] for key in self.world.observation_space.spaces], dim=-1)
+
+    def by_agent(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        """What each agent sees of its own rows, (agents, rows of one, features)."""
+        features = self.features(seen["observation"], seen["achieved_goal"], goal)
+        return features.unflatten(0, (len(self.agents), -1))
+
     def before_updates(self) -> None:
         """What a round does between its steps and its updates."""
 
@@ -138,8 +148,8 @@ class Stack:
         """Best actions (rows, …) as the replay keeps them; rows are the agents' own, one agent after the other."""
         raise NotImplementedError
 
-    def explore(self, action: Tensor) -> Tensor:
-        """Actions with the plan's noise."""
+    def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        """Actions of a policy that is learning: with noise, or drawn."""
         raise NotImplementedError
 
     def blind(self) -> Tensor:
@@ -157,6 +167,36 @@ class Stack:
     def networks(self) -> list[tuple[Any, Any]]:
         """Pairs of a stacked network and how to find it in an agent."""
         raise NotImplementedError
+
+    def _learned(self) -> tuple[list[torch.optim.Optimizer], list[Tensor]]:
+        """The optimisers, and everything that updates change."""
+        optimisers = [value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer)]
+        tensors = [tensor for mine, _ in self.networks() for tensor in mine.parameters]
+        return optimisers, tensors + [p for o in optimisers for group in o.param_groups for p in group["params"]]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that a stack of the same plan needs to go on from here as if nothing had happened."""
+        optimisers, tensors = self._learned()
+        return {
+            "tensors": [tensor.detach().cpu() for tensor in tensors],
+            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
+            "state": {key: value.cpu() for key, value in self.state.items()},
+            "replay": self.replay.snapshot(),
+            "generator": self.generator.get_state(),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        optimisers, tensors = self._learned()
+        with torch.no_grad():
+            for tensor, value in zip(tensors, snapshot["tensors"], strict=True):
+                tensor.copy_(value)
+            for key, value in self.state.items():
+                value.copy_(snapshot["state"][key])
+        for optimiser, value in zip(optimisers, snapshot["optimisers"], strict=True):
+            optimiser.load_state_dict(value)
+        self.replay.restore(snapshot["replay"])
+        self.generator.set_state(snapshot["generator"])
 
     def write_back(self, steps: int) -> None:
         """Bring the agents up to date."""
@@ -177,7 +217,8 @@ class Boxed(Stack):
         noise = self.first.action_noise
         self.sigma = torch.as_tensor(0.0 if noise is None else noise._sigma, dtype=torch.float32).to(device)
 
-    def explore(self, action: Tensor) -> Tensor:
+    def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        action = self.act(seen, goal)
         noise = torch.randn(action.shape, device=self.device, generator=self.generator)
         return (action + noise * self.sigma).clamp(-1, 1)
 

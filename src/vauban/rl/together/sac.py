@@ -1,0 +1,135 @@
+"""SAC and ReenGAGE with hindsight, every network and every temperature a slice of one tensor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from stable_baselines3 import SAC
+from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
+from torch import Tensor
+
+from vauban.errors import BadInput
+from vauban.rl.losses import goal_slopes
+from vauban.rl.recipes import Plan
+from vauban.rl.together.nets import StackedMLP, adam, descend, follow
+from vauban.rl.together.stack import Boxed
+
+_INSIDE = 1e-6  # the library's distance of a squashed action from the edge
+
+
+class SACStack(Boxed):
+    """The update of [Levine2023, G.5] and of SAC for all seeds at once: the same as the agents' own."""
+
+    def __init__(self, plan: Plan, seeds: list[int], device: str):
+        super().__init__(plan, seeds, device)
+        first = self.first
+        if not isinstance(first, SAC) or first.use_sde or first.target_update_interval != 1:
+            raise BadInput("together: sac without state-dependent noise whose targets follow every update")
+        if first.ent_coef_optimizer is None or first.log_ent_coef is None or self.updates != 1:
+            raise BadInput("together: sac that learns its temperature, one update a step")
+        self.critics = len(first.critic.q_networks)
+        for name, of in self._places():
+            setattr(self, name, StackedMLP([of(agent) for agent in self.agents], device))
+        self.actor_parameters = [*self.body.parameters, *self.mean.parameters, *self.scale.parameters]
+        self.critic_parameters = [p for net in self._critics() for p in net.parameters]
+        logs = torch.cat([agent.log_ent_coef.detach() for agent in self.agents]).to(device)
+        self.log_temperature = logs.view(-1, 1, 1)
+        rate = first.learning_rate
+        self.actor_optimiser = adam(self.actor_parameters, rate, device)
+        self.critic_optimiser = adam(self.critic_parameters, rate, device)
+        self.temperature_optimiser = adam([self.log_temperature], rate, device)
+
+    body: StackedMLP
+    mean: StackedMLP
+    scale: StackedMLP
+
+    def _critics(self, kind: str = "critic") -> list[StackedMLP]:
+        return [getattr(self, f"{kind}{i}") for i in range(self.critics)]
+
+    def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        return self.mean(self._latent(self.by_agent(seen, goal))).tanh().flatten(0, 1)
+
+    def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        return self.drawn(self.by_agent(seen, goal))[0].flatten(0, 1)
+
+    def normal(self, shape: Any) -> Tensor:
+        """Standard normal numbers for the policies' actions."""
+        return torch.randn(shape, device=self.device, generator=self.generator)
+
+    def drawn(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions drawn from the policies and their log density (agents, batch, 1), both open to differentiation."""
+        latent = self._latent(features)
+        mean, log_scale = self.mean(latent), self.scale(latent).clamp(LOG_STD_MIN, LOG_STD_MAX)
+        noise = self.normal(mean.shape)
+        action = (mean + log_scale.exp() * noise).tanh()
+        density = -0.5 * noise.square() - log_scale - 0.5 * math.log(2 * math.pi)
+        return action, (density - torch.log(1 - action.square() + _INSIDE)).sum(-1, keepdim=True)
+
+    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+        low, learn = self.world.low_reward, self.weight > 0
+        goal = data["goal"].detach().clone().requires_grad_(learn)
+        seen = self.features(data["before"], data["achieved_before"], goal)
+        features = seen.detach()
+        action, density = self.drawn(features)
+        temperature = self.log_temperature.detach().exp()
+        entropy = (density.detach() + float(self.first.target_entropy)) * self.log_temperature
+        descend(-entropy.mean(dim=(1, 2)).sum(), [self.log_temperature], self.temperature_optimiser)
+
+        target, target_slopes = self._target(data, rewards, temperature)
+        pair = torch.cat([seen, data["action"]], dim=-1)
+        loss: Any = 0.0
+        for critic in self._critics():
+            value = critic(pair)
+            loss = loss + 0.5 * (value - target).square().mean(dim=(1, 2)).sum()
+            if target_slopes is not None:
+                squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
+                loss = loss + 0.5 * self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+        descend(loss, self.critic_parameters, self.critic_optimiser)
+
+        least = self._least(self._critics(), torch.cat([features, action], dim=-1))
+        descend((temperature * density - least).mean(dim=(1, 2)).sum(), self.actor_parameters, self.actor_optimiser)
+        for mine, behind in zip(self._critics(), self._critics("target"), strict=True):
+            follow(behind, mine, self.first.tau)
+
+    def _target(self, data: dict[str, Tensor], rewards: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The target (agents, batch, 1) and its slopes in the goal (agents, batch, goal)."""
+        learn, gamma = self.weight > 0, self.first.gamma
+        leaf = data["goal"].detach().clone().requires_grad_(learn)
+        with torch.set_grad_enabled(learn):
+            ahead = self.features(data["after"], data["achieved"], leaf)
+            action, density = self.drawn(ahead)
+            value = self._least(self._critics("target"), torch.cat([ahead, action], dim=-1)) - temperature * density
+            slopes = gamma * goal_slopes(value, leaf, train=False) if learn else None
+        return rewards + gamma * value.detach(), slopes
+
+    @staticmethod
+    def _least(critics: list[StackedMLP], pair: Tensor) -> Tensor:
+        return torch.cat([critic(pair) for critic in critics], dim=-1).min(dim=-1, keepdim=True).values
+
+    def _latent(self, features: Tensor) -> Tensor:
+        return self.body(features).relu()
+
+    def networks(self) -> list[tuple[Any, Any]]:
+        return [(getattr(self, name), of) for name, of in self._places()]
+
+    def write_back(self, steps: int) -> None:
+        super().write_back(steps)
+        with torch.no_grad():
+            for agent, value in zip(self.agents, self.log_temperature.flatten(), strict=True):
+                agent.log_ent_coef.copy_(value)
+
+    def _places(self) -> list[tuple[str, Any]]:
+        critics: list[tuple[str, Any]] = []
+        for i in range(self.critics):
+            critics += [
+                (f"critic{i}", lambda agent, i=i: agent.critic.q_networks[i]),
+                (f"target{i}", lambda agent, i=i: agent.critic_target.q_networks[i]),
+            ]
+        return [
+            ("body", lambda agent: agent.actor.latent_pi),
+            ("mean", lambda agent: agent.actor.mu),
+            ("scale", lambda agent: agent.actor.log_std),
+            *critics,
+        ]
