@@ -9,7 +9,7 @@ from vauban.certificates import law
 from vauban.certificates.rounding import BITS, RoundedNoise
 from vauban.errors import BadInput
 from vauban.seed import Seed
-from vauban.smoothing import Gaussian, Laplace, Uniform, build
+from vauban.smoothing import Gaussian, Laplace, Uniform, build, grid
 from vauban.smoothing.grid import GridNoise, to_unit
 from vauban.smoothing.random import Stream
 
@@ -70,7 +70,9 @@ def test_packed_numbers_are_the_same_on_both_paths_and_by_hand(
     for i in range(2):
         assert fast[i].tolist() == unpacked(noise.law, drawn[i].numpy(), size)
     monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
-    assert torch.equal(noise.draw_packed(drawn, size).long(), fast.long())
+    for long in (grid._LONG, 0):
+        monkeypatch.setattr(grid, "_LONG", long)
+        assert torch.equal(noise.draw_packed(drawn, size).long(), fast.long())
 
 
 @pytest.mark.parametrize("one", [True, False])

@@ -13,7 +13,7 @@ from vauban.certificates.rounding import BITS, GUIDE_BITS, RoundedNoise
 _REST = BITS - GUIDE_BITS
 _SHIFTS = (_REST, _REST - GUIDE_BITS, _REST - 2 * GUIDE_BITS)  # where the three packed numbers of a word begin
 
-_CHUNK = 1024
+_CHUNK, _LONG = 1024, 2**14
 
 
 class GridNoise:
@@ -116,8 +116,10 @@ class GridNoise:
 
 
 def _ranks(cut: torch.Tensor) -> torch.Tensor:
-    """How many are True before each True of a row [n, size], int32; summed by chunks, so that long rows keep many cores busy."""
+    """How many are True before each True of a row [n, size], int32; long rows by chunks, so that they keep many cores busy."""
     n, size = cut.shape
+    if size <= _LONG:
+        return cut.cumsum(1, dtype=torch.int32) - 1
     chunks = torch.nn.functional.pad(cut, (0, -size % _CHUNK)).view(n, -1, _CHUNK)
     sums = chunks.sum(2, dtype=torch.int32)
     before = sums.cumsum(1, dtype=torch.int32) - sums
