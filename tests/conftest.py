@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +24,9 @@ settings.load_profile("repeatable")
 
 os.environ["VAUBAN_CACHE"] = tempfile.mkdtemp(prefix="vauban-cache-")
 atexit.register(shutil.rmtree, os.environ["VAUBAN_CACHE"], ignore_errors=True)
+
+# The tests' Ray cluster lets in whoever has the token of this process, and leaves the user's own token alone.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -31,6 +41,63 @@ def half_spaces() -> Callable[[torch.Tensor], torch.Tensor]:
         return torch.stack([0.25 - mean, -(mean - 0.5).abs() + 0.25, mean - 0.75], dim=1)
 
     return model
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Its address, and a folder in which its workers look for code."""
+
+    address: str
+    code: Path
+
+    @property
+    def on(self) -> str:
+        return f"ray:address={self.address}"
+
+    def workers(self, preparing: bool = True) -> set[int]:
+        """Processes of its workers that certify; those that have no model yet only if they are `preparing` too."""
+        found = set()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                name, own = (
+                    (process / "cmdline").read_bytes(),
+                    str(self.code).encode() in (process / "environ").read_bytes(),
+                )
+            except OSError:
+                continue
+            early = name.startswith((b"ray::Worker.p", b"ray::Worker._"))
+            if own and name.startswith(b"ray::Worker") and (preparing or not early):
+                found.add(int(process.name))
+        return found
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """A Ray cluster of two processors on this machine, as `ray start` makes one; each process that tests has its own."""
+    ray = pytest.importorskip("ray")
+    code = tmp_path_factory.mktemp("theirs")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    command = (
+        f"ray start --head --port={port} --num-cpus=2 --object-store-memory=200000000 --include-dashboard=false --block"
+    )
+    command += f" --temp-dir={(home := tempfile.mkdtemp(prefix='ray'))}"
+    own = {"PYTHONPATH": str(code)}
+    program = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *command.split()[1:]]
+    with open(code / "log", "wb") as log:
+        head = subprocess.Popen(program, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
+    try:
+        for _ in range(300):
+            if b"Ray runtime started" in (code / "log").read_bytes() or head.poll() is not None:
+                break
+            time.sleep(0.1)
+        yield RayCluster(f"127.0.0.1:{port}", code)
+    finally:
+        ray.shutdown()
+        head.terminate()
+        head.wait(60)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture

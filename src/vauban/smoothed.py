@@ -33,6 +33,7 @@ from vauban.stopping.rules import Rule
 from vauban.stopping.ways import Anytime, Fixed, Stop
 from vauban.stopping.ways import stop as stop_of
 from vauban.voting.choosing import VoterMaker, choose_in_flight, choose_rows
+from vauban.voting.compiled import TUNED
 from vauban.voting.enumerator import Enumerator, as_ballots
 from vauban.voting.inquiry import Inquiry, counted_at, until_decided
 from vauban.voting.poll import Counted, Poll
@@ -77,7 +78,8 @@ class SmoothedClassifier:
     shape; None is all of it for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see
     `inputs.prepare`). `input_range`: what inputs may hold, None for anything. `precision`: "fp32", "tf32", "bf16" or "fp16",
     in which the network answers: views are made in float32 and cast, a module is copied and cast; a claim in one precision
-    says nothing of another. `compile`: let torch.compile make one program of a shape's work; where it fails, a warning.
+    says nothing of another. `compile`: let torch.compile make one program of a shape's work, "tuned" after timing kernels for
+    every convolution (a minute or two on a GPU); where it fails, a warning.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -101,7 +103,7 @@ class SmoothedClassifier:
         channels_last: bool = False,
         block: int | None = None,
         precision: str = "fp32",
-        compile: bool = False,
+        compile: bool | str = False,
     ):
         if not callable(model):
             raise BadInput(f"model {model!r} cannot be called: anything that maps a batch of views to scores is needed")
@@ -123,6 +125,8 @@ class SmoothedClassifier:
         self.num_classes = num_classes
         self.rows = rows
         self.block = block
+        if compile not in (False, True, TUNED):
+            raise BadInput(f"compile={compile!r}: True, False or {TUNED!r}")
         self.compile = compile
         self.in_flight = in_flight
         self.arithmetic = arithmetic

@@ -1,6 +1,5 @@
 """Training on a cluster gives what training here gives: with a stand-in for Ray, and with Ray where it is installed."""
 
-import importlib.util
 import random
 import sys
 from pathlib import Path
@@ -68,12 +67,9 @@ def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tm
     assert sum(told) == 110 - len(here.empty)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'vauban[cluster]'"
-)
-def test_ray_itself() -> None:
+def test_ray_itself(ray_cluster: Any) -> None:
     here = Ensemble.fit(X, Y, Partition(40), TRAINER)
-    there = Ensemble.fit(X, Y, Partition(40), TRAINER, on="ray")
+    there = Ensemble.fit(X, Y, Partition(40), TRAINER, on=ray_cluster.on)
     assert here.fingerprints == there.fingerprints
 
 
@@ -81,5 +77,5 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match="vauban\\[cluster\\]"):
         Ensemble.fit(X, Y, Partition(5), TRAINER, on="ray")
-    with pytest.raises(BadInput, match="place to train"):
+    with pytest.raises(BadInput, match="place to work"):
         Ensemble.fit(X, Y, Partition(5), TRAINER, on="moon")

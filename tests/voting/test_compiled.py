@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from vauban.errors import BadInput
 from vauban.inputs import prepare
 from vauban.models import build as network
 from vauban.runs.certify import Settings, Source, certify
@@ -44,12 +45,34 @@ def test_a_compiler_that_fails_costs_a_warning(monkeypatch: pytest.MonkeyPatch, 
     verify_run(tmp_path / "run")
 
 
+def test_tuning_is_asked_of_the_compiler_and_said_in_the_manifest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[dict[str, object]] = []
+
+    def same(function: object, **how: object) -> object:
+        asked.append(how)
+        return function
+
+    monkeypatch.setattr(torch, "compile", same)
+    net = network("cnn-small:channels=1,classes=3,size=6", seed=1).eval()
+    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "small", "m" * 64)
+    smoothed = SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, compile="tuned")
+    certify(tmp_path / "run", smoothed, prepare(X), source, Settings(n=100, alpha=0.01), seed=1)
+    assert asked
+    assert all(how["options"]["max_autotune"] for how in asked)  # type: ignore[index]
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["compile"] == "tuned"
+    verify_run(tmp_path / "run")
+    with pytest.raises(BadInput, match="compile='fast': True, False or 'tuned'"):
+        SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, compile="fast")
+
+
 @pytest.mark.slow
 def test_compiled_votes_are_the_plain_ones_and_the_manifest_says_so(tmp_path: Path) -> None:
     net = network("cnn-small:channels=1,classes=3,size=6", seed=1).eval()
     source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "small", "m" * 64)
     lines = []
-    for compile_ in (False, True):
+    for compile_ in (False, True, "tuned"):
         smoothed = SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, rows=40, block=20, compile=compile_)
         folder = tmp_path / str(compile_)
         settings = Settings(n=400, alpha=0.01, stop="target:radius=0.1")
@@ -57,7 +80,7 @@ def test_compiled_votes_are_the_plain_ones_and_the_manifest_says_so(tmp_path: Pa
         verify_run(folder)
         text = (folder / "tallies.jsonl").read_text()
         lines.append([{**json.loads(line), "check": ""} for line in text.splitlines()])
-    assert lines[0] == lines[1]
+    assert lines[0] == lines[1] == lines[2]
     assert json.loads((tmp_path / "True" / "manifest.json").read_text())["compute"]["compile"] is True
 
 

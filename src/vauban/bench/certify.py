@@ -16,6 +16,7 @@ from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
 from vauban.smoothing.random import Stream
+from vauban.voting.compiled import compiled
 from vauban.voting.precision import dtype_of, in_precision
 
 
@@ -28,7 +29,7 @@ def measure(
     device: str,
     tick: Callable[[int], None],
     precision: str = "fp32",
-    compile: bool = False,
+    compile: bool | str = False,
 ) -> dict[str, Any]:
     """Rates of the three ways for a network with random weights, and the medians of their ratios over rounds.
 
@@ -60,7 +61,7 @@ def measure(
         batch = batch.contiguous(memory_format=torch.channels_last)
     picture = (x.float() / 255).to(voter.device)
 
-    network = torch.compile(smoothed.model, dynamic=False) if voter.compiled else smoothed.model
+    network = compiled(smoothed.model, how=voter.compiled) if voter.compiled else smoothed.model
 
     def bare(shapes: int) -> None:
         with torch.inference_mode(), in_precision(precision, voter.device):

@@ -44,7 +44,7 @@ def assemble(
     arithmetic: str = "auto",
     block: int | None = None,
     precision: str = "fp32",
-    compile: bool = False,
+    compile: bool | str = False,
 ) -> Asked:
     """Load data and model and put the smoothing over it; whatever does not fit is said before any vote."""
     import torch

@@ -26,6 +26,7 @@ def certify(
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
     compile: common.CompileOption = False,
+    tune: common.TuneOption = False,
     json: common.JsonOption = False,
 ) -> None:
     """Votes per second: bare forward passes, the usual loop of published scripts, and Vauban."""
@@ -37,7 +38,17 @@ def certify(
     for spec in model or ["cnn", "resnet18"]:
         with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
             results.append(
-                measure(spec, smoothing, rows, seconds, read_in_flight(batch), where, tick, precision, compile)
+                measure(
+                    spec,
+                    smoothing,
+                    rows,
+                    seconds,
+                    read_in_flight(batch),
+                    where,
+                    tick,
+                    precision,
+                    "tuned" if tune else compile,
+                )
             )
     if json:
         common.print_json(results)
@@ -54,7 +65,8 @@ def certify(
         for r in results
     ]
     headers = ["votes per second", "(a) bare", "(b) loop", "(c) Vauban", "c / a", "c / b"]
-    how = f"{results[0]['threads']} threads, {precision}{', compiled' if results[0]['compiled'] else ''}"
+    compiled = {False: "", True: ", compiled", "tuned": ", compiled and tuned"}[results[0]["compiled"]]
+    how = f"{results[0]['threads']} threads, {precision}{compiled}"
     common.print_table(
         headers, table, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
     )
@@ -282,3 +294,62 @@ def rl(
     ]
     headers = ["ms an update", "(a) library", "(b) alpha 0", f"(c) alpha {goal_weight:g}", "c / a", "c / b"]
     common.print_table(headers, rows, title=f"batch {batch} on {results[0]['device']}, {results[0]['threads']} threads")
+
+
+@app.command()
+@example(
+    "vauban bench cluster", "vauban bench cluster --model resnet18 --on ray:address=10.0.0.1:6379 --picture cluster.png"
+)
+def cluster(
+    model: Annotated[str, typer.Option("--model", "-m", help="architecture, random weights")] = "cnn",
+    smoothing: common.SmoothingOption = "gaussian:sigma=0.5",
+    workers: Annotated[int, typer.Option(min=2, help="how many workers, next to one")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="threads of this process and of each worker")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="how often each way has its turn")] = 5,
+    seconds: Annotated[float, typer.Option(help="time for each way in each round")] = 5.0,
+    start: Annotated[float, typer.Option(help="on paper: seconds until GPUs vote, with compilation")] = 120.0,
+    device: common.DeviceOption = "cpu",
+    on: Annotated[str, typer.Option(help="ray, or ray:address=host:port")] = "ray",
+    picture: Annotated[Path | None, typer.Option(help="draw it: .png, .pdf or .svg")] = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Votes per second of one worker on a Ray cluster and of several, the cost of handing out, and an estimate for GPUs."""
+    import torch
+
+    from vauban.bench.cluster import draw, estimate, measure
+    from vauban.cli.asked import check_out
+
+    if picture is not None:
+        check_out(picture)
+    where = common.pick_device(device)
+    torch.set_num_threads(threads)
+    with common.progress("measuring", rounds, "rounds", json) as tick:
+        r = measure(model, smoothing, on=on, workers=workers, rounds=rounds, seconds=seconds, device=where, tick=tick)
+    costs = {"seconds_a_block": r["block_busy_seconds"], "writer_tallies": r["writer_tallies"], "start": start}
+    estimates = [estimate(2**power, **costs) for power in range(13)]
+    if picture is not None:
+        draw(picture, r, estimates)
+    if json:
+        common.print_json({**r, "estimates": estimates})
+        return
+    rows = [
+        ["this process, votes/s", f"{r['here']:,.0f}"],
+        ["1 worker, votes/s", f"{r['one']:,.0f}"],
+        [f"{workers} workers, votes/s", f"{r['all']:,.0f}"],
+        ["1 worker to this process", f"{r['one_to_here']:.3f}"],
+        [f"efficiency of {workers} workers", f"{r['efficiency']:.3f}"],
+        ["start of the workers, s", f"{r['start_seconds']:.1f}"],
+        ["a block handed out, ms", f"{1e3 * r['block_seconds']:.2f}"],
+        ["a block, time of the one that hands out, ms", f"{1e3 * r['block_busy_seconds']:.2f}"],
+        ["tallies written per second", f"{r['writer_tallies']:,.0f}"],
+    ]
+    about = f"{model} at {r['rows']} rows on {r['device']}, {r['threads']} threads each"
+    common.print_table(["measured", ""], rows, title=about)
+    table = [
+        [f"{e['gpus']:,.0f}", *(f"{e[part]:,.1f}" for part in ("start", "voting", "writing", "seconds"))]
+        for e in estimates
+        if e["gpus"] in (1, 8, 64, 512, 4096)
+    ]
+    common.print_table(
+        ["GPUs", "start, s", "voting, s", "handing out and writing, s", "in all, s"], table, title="on paper"
+    )

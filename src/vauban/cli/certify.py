@@ -35,6 +35,13 @@ StopOption = Annotated[
         "above k = 1 a fixed n with --bounds simuem may certify more"
     ),
 ]
+OnOption = Annotated[
+    str,
+    typer.Option(
+        help="who votes: here, or the workers of a Ray cluster: ray starts one on this machine (or goes to RAY_ADDRESS), "
+        "ray:address=host:port goes to that one. The same votes; a run may move"
+    ),
+]
 RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]
 
 
@@ -42,6 +49,7 @@ RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separ
     "vauban certify --data mnist:split=test --smoothing gaussian:sigma=0.5 -k 1 -n 10000 --every 50 --out runs/mnist",
     "vauban certify --smoothing gaussian:sigma=0.5 --stop target:radius=0.5 -n 100000 --every 50 --out runs/target",
     "vauban certify --model band.safetensors --smoothing band:size=4,threshold=0.3 --every 20 --out runs/band",
+    "vauban certify --smoothing gaussian:sigma=0.5 -n 10000 --on ray:address=10.0.0.1:6379 --out runs/mnist",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
 )
 def certify(
@@ -72,8 +80,10 @@ def certify(
     block: BlockOption = None,
     precision: common.PrecisionOption = "fp32",
     compile: common.CompileOption = False,
+    tune: common.TuneOption = False,
     arithmetic: Annotated[str, typer.Option(help="auto, grid (8-bit pictures, integer noise) or float")] = "auto",
     device: common.DeviceOption = "auto",
+    on: OnOption = "here",
     seed: common.SeedOption = None,
     radii: RadiiOption = None,
     json: common.JsonOption = False,
@@ -84,9 +94,11 @@ def certify(
     Votes go to a run folder that survives any interruption; the same command takes it up again.
     """
     from vauban.cli.asked import assemble, read_in_flight
+    from vauban.cluster import Place
     from vauban.report.summary import parse_radii
 
     wanted_radii = parse_radii(radii)
+    Place.parse(on)
     asked = assemble(
         model=model,
         weights=weights,
@@ -100,12 +112,12 @@ def certify(
         arithmetic=arithmetic,
         block=block,
         precision=precision,
-        compile=compile,
+        compile="tuned" if tune else compile,
     )
     settings = read_settings(
         asked.smoothed, k=k, n=n, alpha=alpha, bounds=bounds, label=label, n0=n0, seed=seed, stop=stop, seconds=seconds
     )
-    certify_into(out, asked, settings, seed=seed, seconds=seconds, quiet=json)
+    certify_into(out, asked, settings, seed=seed, seconds=seconds, quiet=json, on=on)
     show_run(out, wanted_radii, json)
 
 
@@ -145,7 +157,14 @@ def read_settings(
 
 
 def certify_into(
-    out: Path, asked: Asked, settings: Settings, *, seed: int | None, quiet: bool, seconds: float | None = None
+    out: Path,
+    asked: Asked,
+    settings: Settings,
+    *,
+    seed: int | None,
+    quiet: bool,
+    seconds: float | None = None,
+    on: str = "here",
 ) -> None:
     """Cast the votes that `out` lacks, with a progress bar."""
     from vauban.runs.certify import certify as run
@@ -171,4 +190,4 @@ def certify_into(
         asked.loaded.fingerprint,
     )
     with common.plain_warnings():
-        run(out, asked.smoothed, asked.inputs, source, settings, seed=seed, seconds=seconds, bar=bar)
+        run(out, asked.smoothed, asked.inputs, source, settings, seed=seed, seconds=seconds, bar=bar, on=on)

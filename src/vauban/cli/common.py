@@ -48,6 +48,12 @@ CompileOption = Annotated[
     bool,
     typer.Option("--compile", help="compile noise, network and counting with torch.compile (a classifier of its own)"),
 ]
+TuneOption = Annotated[
+    bool,
+    typer.Option(
+        "--tune", help="--compile, after timing kernels for each convolution: minutes, worth it for long runs"
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 

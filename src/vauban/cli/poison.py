@@ -54,7 +54,7 @@ def train(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
-    on: Annotated[str, typer.Option(help="here, or ray: hand groups of partitions to a Ray cluster")] = "here",
+    on: Annotated[str, typer.Option(help="here, or ray[:address=host:port]: hand groups to a Ray cluster")] = "here",
     json: common.JsonOption = False,
 ) -> None:
     """Train one base classifier on each part of a training set (its train split unless another is named).

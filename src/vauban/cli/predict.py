@@ -26,13 +26,14 @@ def predict(
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
     compile: common.CompileOption = False,
+    tune: common.TuneOption = False,
     seed: common.SeedOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
     json: common.JsonOption = False,
 ) -> None:
     """Predict the top k labels of each input, or say that it is undecided.
 
-    To ask the classifier that a run certified, give the --precision and --compile of that run.
+    To ask the classifier that a run certified, give the --precision and --compile or --tune of that run.
     """
     from vauban.cli.asked import assemble, check_out, read_in_flight
     from vauban.files import replace_file
@@ -47,7 +48,7 @@ def predict(
         device=device,
         in_flight=read_in_flight(batch),
         precision=precision,
-        compile=compile,
+        compile="tuned" if tune else compile,
     )
     if out:
         check_out(out)

@@ -8,41 +8,44 @@ from typing import Any
 
 import torch
 
-from vauban.errors import BadInput, MissingExtra
+from vauban.cluster import Place, connect
+from vauban.errors import BadInput
 from vauban.poisoning.trainers import Part, Tick, Trainer
-from vauban.specs import choose
 
-PLACES = ("here", "ray")
 _GROUP = 16
+_PURPOSE = "training on other machines"
+
+
+def reached(on: str) -> Place:
+    """The place where to train, once it is known to answer."""
+    place = Place.parse(on)
+    if not place.here:
+        connect(place, _PURPOSE)
+    return place
 
 
 def fit_on(
-    place: str, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
+    place: Place, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
 ) -> Iterator[tuple[list[int], Any]]:
-    """What `trainer.fit` yields, computed "here" or by the workers of "ray"."""
-    if choose("place to train", place, PLACES) == "here":
+    """What `trainer.fit` yields, computed here or by the workers of Ray."""
+    if place.here:
         return trainer.fit(parts, numbers, tick)
-    return _on_ray(trainer, parts, numbers, tick)
+    return _on_ray(place, trainer, parts, numbers, tick)
 
 
 def _on_ray(
-    trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
+    place: Place, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
 ) -> Iterator[tuple[list[int], Any]]:
     """Groups in the order in which they are ready; at most two a processor are under way, so memory stays small.
 
-    Ray finds its cluster as it always does (RAY_ADDRESS), or starts one on this machine. Groups are the trainer's own, and
-    workers compute with as many threads as this process, so that every bit is what it would be here on such a machine.
+    Groups are the trainer's own, and workers compute with as many threads as this process, so that every bit is what it would
+    be here on such a machine.
     """
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("ray", "cluster", "training on other machines") from None
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
+    ray = connect(place, _PURPOSE)
     on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
     job = ray.remote(num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0)(_train)
     kept, threads = ray.put(trainer), torch.get_num_threads()
-    at_once = max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
+    at_once = place.workers or max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
     waiting = _groups(numbers, int(trainer.spec.get("group", _GROUP)))
     under_way: list[Any] = []
     try:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput
-from vauban.poisoning.cluster import PLACES, fit_on
+from vauban.poisoning.cluster import fit_on, reached
 from vauban.poisoning.manifests import SCHEMA
 from vauban.poisoning.partition import Partition, Parts, checked_labels, content_keys, described, set_sha256
 from vauban.poisoning.preprocess import named, preprocess
@@ -66,7 +66,7 @@ def trained(
     on: str,
 ) -> tuple[dict[str, Any], list[Group | InMemory]]:
     """The manifest and the base classifiers of `Ensemble.fit`, whose arguments these are."""
-    choose("place to train", on, PLACES)
+    place = reached(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(IN_MEMORY_ONLY)
     labels = checked_labels(x, None if y is None else np.asarray(y))
@@ -111,7 +111,7 @@ def trained(
         numbers = [i for i, part in enumerate(members) if len(part) and i not in done]
         if began:
             began(len(done), len(done) + len(numbers))
-        for some, weights in fit_on(on, trainer, Parts(seen, labels, [members[i] for i in numbers]), numbers, tick):
+        for some, weights in fit_on(place, trainer, Parts(seen, labels, [members[i] for i in numbers]), numbers, tick):
             groups.append(InMemory(list(some), weights) if store is None else store.keep(some, weights))
     return manifest, groups
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,18 @@ import torch
 
 from vauban import seed as seeds
 from vauban.claims import Certificates, default_bounds, refuse_sampled_settings
+from vauban.cluster import Place, connect
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.inputs import Inputs, check_labels
 from vauban.runs import exact
 from vauban.runs import manifest as manifests
+from vauban.runs.crew import Crew, errand
 from vauban.runs.derive import CLAIMS, SEAL, Votes, certificates, read_tallies
 from vauban.runs.folder import Outlook, Source, begin, check_sealed, close, locked, manifest_of
 from vauban.runs.manifest import Manifest
-from vauban.runs.poll import Done, Job, poll
+from vauban.runs.poll import Done, Job, lacking_votes, poll, wanted
 from vauban.runs.stopped import described, is_endless
-from vauban.runs.tallies import Writer
+from vauban.runs.tallies import Tally, Writer
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier, Tick, check_n0, check_seconds
 from vauban.smoothing import SMOOTHINGS
@@ -65,17 +67,24 @@ def certify(
     seconds: float | None = None,
     bar: Callable[[Outlook], AbstractContextManager[Tick]] | None = None,
     order: Sequence[int] | None = None,
+    on: str = "here",
 ) -> Certificates:
     """Certify every input of `inputs`, keeping votes in `folder`; a folder of the same settings is taken up where it ended.
 
     `bar` is told what is left to do and gives a context whose value is told of votes as they are counted, or of inputs as
     they are decided. `order` is the order in which inputs (by position) are polled; it changes nothing but the order of lines.
     With stop="anytime" it ends after so many `seconds` or with Ctrl-C, and seals what has been earned; the same call goes on.
+    `on`: "here", or "ray" (see `cluster.Place`), whose workers vote: the same tallies, and a run may move between the two.
     """
+    place = Place.parse(on)
     name = smoothed.smoothing.spec.name
     if name not in SMOOTHINGS:
         raise BadInput(f"{name} has no text form that a run folder could keep: certify with it in Python")
     if smoothed.exact:
+        if not place.here:
+            raise BadInput(
+                f"--on {on} with {smoothed.smoothing.spec}, which is exact: Ray's workers cast sampled votes alone"
+            )
         stop = None if isinstance(settings.way, Fixed) else settings.stop
         refuse_sampled_settings(str(smoothed.smoothing.spec), stop=stop, seconds=seconds)
         exact.check(smoothed, inputs, source, settings.k, settings.label)
@@ -83,6 +92,7 @@ def certify(
     rules = _statistics(smoothed, inputs, settings)
     check_seconds(settings.way, seconds, needed=False)
     _check_labels(settings, source, len(inputs.values), smoothed.num_classes)
+    ray = None if place.here else connect(place, "certifying on other machines")
     with locked(folder):
         secret = _seed(folder, seed)
         voter = _voter(folder, smoothed, inputs, settings)
@@ -97,10 +107,13 @@ def certify(
         for file in (SEAL, CLAIMS):
             (folder / file).unlink(missing_ok=True)
         torch.set_num_threads(manifest["compute"]["threads"])
-        deadline = None if seconds is None else time.monotonic() + seconds
+        asked = _Asked(smoothed, inputs, votes, secret, order)
         try:
             with bar(_outlook(votes)) if bar else nullcontext(None) as tick:
-                _poll(folder, smoothed, inputs, votes, secret, order, tick, deadline)
+                by_vote = votes.rule is None or is_endless(manifest)
+                told = tick if by_vote else None
+                tallies = asked.here(told, seconds) if ray is None else asked.on_ray(ray, place, told, seconds)
+                _keep(folder, votes, tallies, None if by_vote else tick)
         except KeyboardInterrupt:
             if not is_endless(manifest):
                 raise
@@ -114,40 +127,63 @@ def certify(
     return certificates(votes)[0]
 
 
-def _poll(
-    folder: Path,
-    smoothed: SmoothedClassifier,
-    inputs: Inputs,
-    votes: Votes,
-    secret: Seed,
-    order: Sequence[int] | None,
-    tick: Tick | None,
-    deadline: float | None,
-) -> None:
-    manifest, index = votes.manifest, votes.manifest["data"]["index"]
-    labels = manifest["data"]["label"] if manifest["statistics"]["label"] == "given" else None
-    job = Job(manifest["statistics"], votes.rule, labels)
-    done = {
-        index[position]: Done(
-            votes.chosen[position].counts if position in votes.chosen else None, votes.looks(position)
+Tallies = Iterator[tuple[Tally, bool]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a run lacks, and of whom it is asked."""
+
+    smoothed: SmoothedClassifier
+    inputs: Inputs
+    votes: Votes
+    secret: Seed
+    order: Sequence[int] | None
+
+    @property
+    def job(self) -> Job:
+        manifest = self.votes.manifest
+        labels = manifest["data"]["label"] if manifest["statistics"]["label"] == "given" else None
+        return Job(manifest["statistics"], self.votes.rule, labels)
+
+    @property
+    def done(self) -> dict[int, Done]:
+        votes, index = self.votes, self.votes.manifest["data"]["index"]
+        return {
+            index[position]: Done(
+                votes.chosen[position].counts if position in votes.chosen else None, votes.looks(position)
+            )
+            for position in {*votes.chosen, *votes.begun}
+        }
+
+    def here(self, tick: Tick | None, seconds: float | None) -> Tallies:
+        """Missing tallies, by this process."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        index = self.votes.manifest["data"]["index"]
+        job, secret = self.job, self.secret
+        return poll(
+            self.smoothed, self.inputs, index, secret, job, self.done, order=self.order, tick=tick, deadline=deadline
         )
-        for position in {*votes.chosen, *votes.begun}
-    }
-    by_vote = votes.rule is None or is_endless(manifest)
-    with Writer(folder, manifests.identity(manifest), votes.sound_length) as writer:
-        for tally, last in poll(
-            smoothed,
-            inputs,
-            index,
-            secret,
-            job,
-            done,
-            order=order,
-            tick=tick if by_vote else None,
-            deadline=deadline,
-        ):
+
+    def on_ray(self, ray: Any, place: Place, tick: Tick | None, seconds: float | None) -> Tallies:
+        """Missing tallies, by the workers of a Ray cluster."""
+        manifest, job = self.votes.manifest, self.job
+        lacking = lacking_votes(wanted(self.inputs, manifest["data"]["index"], self.done, self.order), job)
+        if lacking:
+            sent = errand(self.smoothed, self.inputs, manifest, self.secret, job, ray.cloudpickle.dumps)
+            with Crew(ray, place, sent, len(lacking)) as crew:
+                yield from crew.poll(lacking, tick=tick, seconds=seconds)
+
+
+def _keep(folder: Path, votes: Votes, tallies: Tallies, tick: Tick | None) -> None:
+    """Write tallies as they come, telling `tick` of inputs that have enough."""
+    with (
+        Writer(folder, manifests.identity(votes.manifest), votes.sound_length) as writer,
+        closing(tallies),  # type: ignore[type-var]
+    ):
+        for tally, last in tallies:
             writer.keep(tally)
-            if last and tick and not by_vote:
+            if last and tick:
                 tick(1)
 
 
@@ -205,7 +241,7 @@ def _manifest(
         **rules,
     }
     compute: dict[str, Any] = {"block": voter.block_size} if voter.places > 1 or "stop" in rules else {}
-    compute |= {"compile": True} if voter.compiled else {}
+    compute |= {"compile": voter.compiled} if voter.compiled else {}
     commitment = {"seed_commitment": secret.commitment}
     return manifest_of(folder, smoothed, inputs, source, statistics, commitment, compute)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vauban.inputs import Inputs
@@ -15,6 +16,8 @@ from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier, Tick
 from vauban.stopping.rules import Rule
 from vauban.voting.inquiry import Inquiry, for_all_votes, until_decided
+from vauban.voting.poll import Poll
+from vauban.voting.voter import Voter
 
 Counts = NDArray[np.int64]
 
@@ -41,6 +44,16 @@ class Job:
     rule: Rule | None
     labels: Sequence[int] | None
 
+    @property
+    def shares(self) -> bool:
+        """Whether inputs share shapes, if nobody said otherwise."""
+        return self.rule is not None
+
+    @property
+    def endless(self) -> bool:
+        """Whether an input may always get more votes."""
+        return self.rule is not None and self.rule.last_look is None
+
     def inquiry(self, position: int, done: Done) -> Inquiry:
         """What is still to be asked about one input."""
         n0 = self.statistics["n0"]
@@ -51,6 +64,16 @@ class Job:
         after = looks[len(done.looks) - 1] if done.looks else 0
         before = done.looks[-1] if done.looks else None
         return for_all_votes(looks, n0, done.chosen is not None, after, before)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An input that lacks votes: its number in the data set, its position in the run, itself [...], and what is in already."""
+
+    number: int
+    position: int
+    x: torch.Tensor
+    done: Done = _NOTHING
 
 
 def poll(
@@ -71,19 +94,36 @@ def poll(
     already. The compute shape is the smoothed classifier's (`rows`, `block`). Neither the order of inputs, nor which of them
     are polled here, nor where they begin changes a tally.
     """
-    asked = (
-        (position, job.inquiry(position, done.get(numbers[position], _NOTHING)))
-        for position in (range(len(numbers)) if order is None else order)
-    )
-    endless = job.rule is not None and job.rule.last_look is None
-    for counted in smoothed.poll(
-        inputs,
-        asked,
-        secret,
-        voter=smoothed.voter(inputs, share=job.rule is not None),
-        numbers=numbers,
-        together=endless,
-        tick=tick,
-        deadline=deadline,
-    ):
+    voter = smoothed.voter(inputs, share=job.shares)
+    waiting = wanted(inputs, numbers, done, order)
+    return tallies(voter, inputs.levels, secret, job, waiting, tick=tick, deadline=deadline)
+
+
+def wanted(
+    inputs: Inputs, numbers: Sequence[int], done: Mapping[int, Done], order: Sequence[int] | None = None
+) -> Iterator[Wanted]:
+    """The inputs in the order in which they are polled."""
+    for position in range(len(numbers)) if order is None else order:
+        number = int(numbers[position])
+        yield Wanted(number, position, inputs.values[position], done.get(number, _NOTHING))
+
+
+def lacking_votes(inputs: Iterable[Wanted], job: Job) -> list[Wanted]:
+    """Those of the inputs that lack votes."""
+    return [one for one in inputs if next(job.inquiry(one.position, one.done), None) is not None]
+
+
+def tallies(
+    voter: Voter,
+    levels: int | None,
+    secret: Seed,
+    job: Job,
+    waiting: Iterable[Wanted],
+    *,
+    tick: Tick | None = None,
+    deadline: float | None = None,
+) -> Iterator[tuple[Tally, bool]]:
+    """As `poll`, of inputs that are taken from `waiting` when there is room for them."""
+    inquiries = ((one.number, one.x, job.inquiry(one.position, one.done)) for one in waiting)
+    for counted in Poll(voter, levels, secret, together=job.endless, tick=tick, deadline=deadline).run(inquiries):
         yield Tally(counted.number, counted.stage, counted.votes, counted.counts), counted.last

@@ -88,16 +88,16 @@ class VoterMaker:
             block = choose_block(rows) if share else rows
         made = voter(rows, None if block == rows else block)
         if smoothed.compile:
-            made = _compiled(made, place, inputs.levels)
+            made = _compiled(made, smoothed.compile, place, inputs.levels)
         self._made[key] = made
         for shared in (False, True):
             self._made[(*key[:3], shared, rows, block, *key[6:])] = made
         return made
 
 
-def _compiled(voter: Voter, place: Place, levels: int | None) -> Voter:
+def _compiled(voter: Voter, how: bool | str, place: Place, levels: int | None) -> Voter:
     """The voter with its programs compiled, or itself, with a warning, where that fails."""
-    fast = replace(voter, compiled=True)
+    fast = replace(voter, compiled=how)
     try:
         _ask(fast, place, levels)
     except torch.cuda.OutOfMemoryError:

@@ -20,8 +20,17 @@ Program = Callable[..., Any]
 _SMALL = 2**22  # numbers in a shape under which starting kernels one by one is what takes the time
 
 
-def compiled(function: Program, small: bool = False) -> Program:
-    """The function compiled for shapes that never change; `small`: replayed as a CUDA graph."""
+TUNED = "tuned"
+_SEARCH: dict[str, Any] = {"max_autotune": True}
+
+
+def compiled(function: Program, small: bool = False, how: bool | str = True) -> Program:
+    """The function compiled for shapes that never change; `small`: replayed as a CUDA graph.
+
+    `how` "tuned": kernels for each convolution are timed against each other first.
+    """
+    if how == TUNED:
+        return torch.compile(function, dynamic=False, options={**_SEARCH, "triton.cudagraphs": small})
     return torch.compile(function, dynamic=False, mode="reduce-overhead" if small else None)
 
 
@@ -52,7 +61,7 @@ def fused(voter: Voter, pictures: torch.Tensor, levels: int | None) -> Program:
         return voter.answered(views(some, at, keys))
 
     small = voter.device.type == "cuda" and voter.rows * pictures[0].numel() <= _SMALL
-    program = compiled(answered, small)
+    program = compiled(answered, small, voter.compiled)
     if not small:
         return program
 

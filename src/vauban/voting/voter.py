@@ -59,7 +59,8 @@ class Voter:
     therefore always stands in the same row of a place, and where places do not matter (`probe`), order, resume, neighbours
     and `in_flight` (how many shapes are made before they vote) change nothing. `precision`: in which arithmetic the network
     answers; `model` has been cast to it. `compiled`: whether torch.compile made one program of network and vote, and of the
-    noise too where that is not on the CPU. (On a GPU much noise of whole numbers is compiled anyway; it has the same bits.)
+    noise too where that is not on the CPU; "tuned" if kernels were timed first. (On a GPU much noise of whole numbers is
+    compiled anyway; it has the same bits.)
     """
 
     model: Model
@@ -71,7 +72,7 @@ class Voter:
     channels_last: bool = False
     block: int | None = None
     precision: str = "fp32"
-    compiled: bool = False
+    compiled: bool | str = False
     _programs: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +114,11 @@ class Voter:
         """Ask the base classifier about one shape."""
         with torch.inference_mode(), in_precision(self.precision, self.device):
             if isinstance(made, torch.Tensor):
-                program = self._kept("network", lambda: compiled(self.answered)) if self.compiled else self.answered
+                program = (
+                    self._kept("network", lambda: compiled(self.answered, how=self.compiled))
+                    if self.compiled
+                    else self.answered
+                )
                 return Answer.of(*program(made))
             program, *arguments = made
             return Answer.of(*program(*arguments))
@@ -166,7 +171,7 @@ class Voter:
     @property
     def _fuses(self) -> bool:
         """Whether noise and network are one program; on the CPU NumPy makes the noise, faster."""
-        return self.compiled and self.device.type != "cpu"
+        return bool(self.compiled) and self.device.type != "cpu"
 
     def answered(self, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Votes [rows] and scores [rows, classes] of views."""

@@ -1,0 +1,146 @@
+"""Where work is done: in this process, or by the workers of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from vauban.errors import BadInput, MissingExtra
+from vauban.specs import Parameter, Spec, choose, read_params
+
+PATIENCE = 4.0
+"""Seconds in which a cluster must answer."""
+
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
+_PLACES = ("here", "ray")
+
+
+def _workers(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise BadInput(f"{text} is not a whole number above zero")
+    return count
+
+
+@dataclass(frozen=True)
+class Place:
+    """Here, or on Ray: at `address` (None: at RAY_ADDRESS, else one is started on this machine), by `workers` at most."""
+
+    name: str = "here"
+    address: str | None = None
+    workers: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read `here`, `ray` or `ray:address=host:port,workers=8`.
+
+        >>> Place.parse("ray:address=10.0.0.1:6379")
+        Place(name='ray', address='10.0.0.1:6379', workers=None)
+        """
+        spec = Spec.parse(text)
+        known = {"address": Parameter(str, example="10.0.0.1:6379"), "workers": Parameter(_workers, example="8")}
+        return cls(
+            choose("place to work (--on)", spec.name, _PLACES), **read_params(spec, known if spec.name == "ray" else {})
+        )
+
+    @property
+    def here(self) -> bool:
+        """Whether this process does the work."""
+        return self.name == "here"
+
+
+def connect(place: Place, purpose: str) -> Any:
+    """The module ray, connected to the place; an address that does not answer is refused within ten seconds.
+
+    `purpose` is what an error says cannot be done without Ray. A process that is connected already stays so.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("ray", "cluster", purpose) from None
+    if ray.is_initialized():
+        if place.address is not None:
+            _check_same(ray.get_runtime_context().gcs_address, place.address)
+        return ray
+    address = place.address or os.environ.get("RAY_ADDRESS") or "local"
+    if address != "local":
+        _check_answers(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, SystemExit) as problem:
+        raise BadInput(
+            f"there is no Ray cluster to work on at {address} ({_first_line(problem)}): start one with "
+            "ray start --head, and run this command on one of its machines"
+        ) from None
+    return ray
+
+
+def _check_same(connected: str, asked: str) -> None:
+    if _resolved(asked) != _resolved(connected):
+        raise BadInput(
+            f"ray:address={asked}: this process is connected to the cluster at {connected}; leave the address out to use "
+            "it, or call ray.shutdown() first"
+        )
+
+
+def _resolved(address: str) -> tuple[str, int]:
+    """Host by number and port; this machine has one number, whatever it is called."""
+    host, port = _parts(address)
+    try:
+        number = socket.gethostbyname(host)
+    except OSError:
+        return host, port
+    here = number.startswith("127.") or number in _own_numbers()
+    return "here" if here else number, port
+
+
+def _own_numbers() -> list[str]:
+    import ray
+
+    try:
+        return [*socket.gethostbyname_ex(socket.gethostname())[2], ray.util.get_node_ip_address()]
+    except OSError:
+        return [ray.util.get_node_ip_address()]
+
+
+def _parts(address: str) -> tuple[str, int]:
+    if "://" in address:
+        raise BadInput(
+            f"ray:address={address}: the address of a cluster is host:port, as ray start --head prints it; Ray's client "
+            "(ray://) is not used: run this command on a machine of the cluster"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise BadInput(f"ray:address={address} is not host:port, for example ray:address=10.0.0.1:6379")
+    return host, int(port)
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing answers as a Ray cluster does: in HTTP/2, whose first word is a frame of settings.
+
+    Ray itself would try for more than a minute and then end the process.
+    """
+    host, port = _parts(address)
+    advice = "is it the one that ray start --head printed, and is the cluster up?"
+    try:
+        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_GREETING)
+            answer = connection.recv(9)
+    except OSError as problem:
+        why = "no answer" if isinstance(problem, TimeoutError) else problem.strerror or problem
+        raise BadInput(f"no Ray cluster answers at {address} ({why}): {advice}") from None
+    if len(answer) < 4 or answer[3] != _SETTINGS:
+        raise BadInput(f"what answers at {address} is no Ray cluster: {advice}")
+
+
+def _first_line(problem: BaseException) -> str:
+    if isinstance(problem, SystemExit):
+        return "Ray gave up"
+    reason = problem.__cause__ or problem
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[0][:300]
