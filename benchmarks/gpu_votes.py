@@ -9,8 +9,9 @@ with probabilities spread as in P: means of tens of the 500 label probabilities 
 
 Ways: "bare", forward passes on one batch that lies ready; "loop", the published script's loop (repeat, add noise, classify,
 bring every vote to the host, count in Python), network and layout as published; "vauban", the engine itself, many inputs a
-shape. Every result is written as soon as it is there; parts that do not fit into the time left are skipped and named, parts
-that fail are named with their error and cost nothing but themselves.
+shape. What is compiled is compiled alike for "bare" and "vauban"; for the ResNet-110 after kernels for its convolutions were
+timed (`--tune`). Every result is written as soon as it is there; parts that do not fit into the time left are skipped and
+named, parts that fail are named with their error and cost nothing but themselves.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from vauban.runs.folder import device_name
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.verify import verify_run
+from vauban.voting.compiled import TUNED
+from vauban.voting.compiled import compiled as make_compiled
 from vauban.voting.inquiry import counted_at
 from vauban.voting.precision import in_precision
 
@@ -64,11 +67,12 @@ class Network:
     rows: int
     block: int
     inputs: int = 500
+    tune: bool = False
 
 
 NETWORKS = [
+    Network("ResNet-110", "resnet110", 32, 4096, 128, tune=True),
     Network("ResNet-50", "resnet50", 224, 1024, 128),
-    Network("ResNet-110", "resnet110", 32, 4096, 128),
 ]
 TINY = [
     Network("tiny-a", "cnn-small:channels=3,classes=10,size=16", 16, 64, 16, 20),
@@ -189,6 +193,7 @@ class Bench:
 
     def __init__(self, network: Network, device: torch.device, compiled: bool):
         self.network, self.device, self.compiled = network, device, compiled
+        self.how: bool | str = TUNED if network.tune else True
         self.inputs = pictures(network)
         self._smoothed: dict[tuple[str, bool], SmoothedClassifier] = {}
 
@@ -219,7 +224,7 @@ class Bench:
                 block=self.network.block,
                 channels_last=layout,
                 precision=precision,
-                compile=compiled,
+                compile=self.how if compiled else False,
             )
         return self._smoothed[key]
 
@@ -231,7 +236,7 @@ class Bench:
         batch = torch.rand(shape, device=self.device).to(dtype)
         if smoothed.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
-        model = torch.compile(smoothed.model, dynamic=False) if compiled else smoothed.model
+        model = make_compiled(smoothed.model, how=self.how) if compiled else smoothed.model
 
         def passes(count: int) -> None:
             with torch.inference_mode(), in_precision(precision, self.device):
@@ -312,12 +317,12 @@ def memory(device: torch.device) -> dict[str, Any]:
 def measure(report: Report, network: Network, headline: bool, args: argparse.Namespace) -> None:
     """All parts of one network, the most telling first."""
     device, compiled = report.device, args.compile
-    on_gpu = device.type == "cuda"
     bench = Bench(network, device, compiled)
     each = args.each
     fast = "bf16"
     ready: dict[str, Callable[[int], None]] = {}
-    costs = {"compile": args.compile_seconds if compiled else 2.0, "short": 3 * each + 6}
+    long = args.compile_seconds * (2.5 if network.tune else 1.0)
+    costs = {"compile": long if compiled else 2.0, "short": 3 * each + 6}
 
     def one(part: str, prepare: Callable[[], Callable[[int], None]], needs: float, **about: Any) -> None:
         name = f"{network.name}: {part}"
@@ -336,7 +341,7 @@ def measure(report: Report, network: Network, headline: bool, args: argparse.Nam
         costs["compile"],
         way="bare",
         precision=fast,
-        compiled=compiled,
+        compiled=bench.how if compiled else False,
     )
     one(
         f"vauban {fast}",
@@ -344,7 +349,7 @@ def measure(report: Report, network: Network, headline: bool, args: argparse.Nam
         costs["compile"],
         way="vauban",
         precision=fast,
-        compiled=compiled,
+        compiled=bench.how if compiled else False,
     )
     with report.part(f"{network.name}: vauban to bare, in turns", 12 * each) as fits:
         if fits:
@@ -366,21 +371,29 @@ def measure(report: Report, network: Network, headline: bool, args: argparse.Nam
                 if slow:
                     result["published_loop_seconds"] = round(result["inputs"] * MOST / slow[0]["votes_per_second"])
                 report.keep("headline", {"network": network.name, "precision": fast, "compiled": compiled, **result})
-    if on_gpu:
-        one("loop tf32", lambda: bench.loop("tf32"), costs["short"], way="loop", precision="tf32")
-        one("bare tf32", lambda: bench.bare("tf32", False), costs["short"], way="bare", precision="tf32")
-    one("bare fp32", lambda: bench.bare("fp32", False), costs["short"], way="bare", precision="fp32")
 
 
 def measure_rest(report: Report, network: Network, args: argparse.Namespace) -> None:
-    """The engine in the other precisions, network not compiled."""
+    """Other precisions, network not compiled."""
     bench = Bench(network, report.device, False)
-    for precision in ("tf32", "fp32", "fp16") if report.device.type == "cuda" else ("fp32",):
+    on_gpu = report.device.type == "cuda"
+    plain: list[tuple[str, str, Callable[[], Callable[[int], None]]]] = [
+        ("loop", "tf32", lambda: bench.loop("tf32")),
+        ("bare", "tf32", lambda: bench.bare("tf32", False)),
+        ("bare", "fp32", lambda: bench.bare("fp32", False)),
+    ]
+    for kind, precision, prepare in plain if on_gpu else plain[2:]:
+        name = f"{network.name}: {kind} {precision}"
+        with report.part(name, 3 * args.each + 6) as fits:
+            if fits:
+                about = {"network": network.name, "rows": network.rows, "way": kind, "precision": precision}
+                report.keep(name, about | rate(prepare(), network.rows, args.each, report.device))
+    for precision in ("fp32", "tf32", "fp16") if on_gpu else ("fp32",):
         name = f"{network.name}: vauban {precision}"
         with report.part(name, 3 * args.each + 25) as fits:
             if fits:
                 way = bench.vauban(precision, False)
-                if report.device.type == "cuda":  # until noise is compiled
+                if on_gpu:  # until noise is compiled
                     clock(way, 2 + 2**31 // (network.rows * 3 * network.size**2), report.device)
                 result = rate(way, network.rows, args.each, report.device)
                 about = {"network": network.name, "rows": network.rows, "way": "vauban", "precision": precision}
@@ -410,8 +423,8 @@ def main() -> None:
     }
     report.write()
     networks = TINY if args.tiny else NETWORKS
-    for i, network in enumerate(networks):
-        measure(report, network, headline=i == 0, args=args)
+    for network in networks:
+        measure(report, network, headline=network is networks[-1], args=args)
     for network in networks:
         measure_rest(report, network, args)
     print(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from vauban.errors import BadInput, MissingExtra
 from vauban.specs import Parameter, Spec, choose, read_params
 
-PATIENCE = 4.0
-"""Seconds in which a cluster must answer."""
+REACHED, HEALTHY = 2.5, 6.5
+"""Seconds in which the machine, and then the cluster, must answer."""
 
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = 4
 _PLACES = ("here", "ray")
 
 
@@ -120,23 +120,31 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nothing answers as a Ray cluster does: in HTTP/2, whose first word is a frame of settings.
-
-    Ray itself would try for more than a minute and then end the process.
-    """
+    """Refuse an address where no Ray cluster answers; Ray itself would try for up to a minute and then end the process."""
     host, port = _parts(address)
     advice = "is it the one that ray start --head printed, and is the cluster up?"
     try:
-        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return
-            connection.sendall(_GREETING)
-            answer = connection.recv(9)
+        socket.create_connection((host, port), timeout=REACHED).close()
     except OSError as problem:
         why = "no answer" if isinstance(problem, TimeoutError) else problem.strerror or problem
         raise BadInput(f"no Ray cluster answers at {address} ({why}): {advice}") from None
-    if len(answer) < 4 or answer[3] != _SETTINGS:
-        raise BadInput(f"what answers at {address} is no Ray cluster: {advice}")
+    asking = [
+        sys.executable,
+        "-c",
+        "from ray.scripts.scripts import main; main()",
+        "health-check",
+        "--address",
+        address,
+    ]
+    try:
+        said = subprocess.run(asking, capture_output=True, text=True, timeout=HEALTHY)
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"no Ray cluster answers at {address} (no answer in {HEALTHY:g} s): {advice}") from None
+    if (
+        said.returncode and "AuthenticationError" not in said.stderr
+    ):  # then one answers, and ray.init says what it lacks
+        last = (said.stderr.strip().splitlines() or ["no reason given"])[-1][:200]
+        raise BadInput(f"what answers at {address} is no Ray cluster ({last}): {advice}")
 
 
 def _first_line(problem: BaseException) -> str:
