@@ -63,7 +63,7 @@ def test_stopped_with_ctrl_c_and_taken_up_again(ensemble: Path, tmp_path: Path) 
     command = [sys.executable, "-c", "from vauban.cli import main; main()", *TRAIN, "--out", str(folder)]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     started = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not list(folder.glob("models-*")):
+    while not list(folder.glob("models-*.safetensors")):
         assert started.poll() is None, started.communicate()
         time.sleep(0.005)
     started.send_signal(signal.SIGINT)

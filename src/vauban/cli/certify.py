@@ -135,9 +135,9 @@ def read_settings(
     seconds: float | None = None,
 ) -> Settings:
     """Settings with their defaults; what exact smoothings do not have is refused there."""
+    from vauban.asking import CERTIFY_VOTES, CHOOSING_VOTES, DEFAULT_ALPHA
     from vauban.claims import refuse_sampled_settings
     from vauban.runs.certify import Settings
-    from vauban.smoothed import CERTIFY_VOTES, CHOOSING_VOTES, DEFAULT_ALPHA
     from vauban.stopping.ways import Anytime, Fixed
     from vauban.stopping.ways import stop as stop_of
 

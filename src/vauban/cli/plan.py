@@ -39,13 +39,13 @@ def plan(
     json: common.JsonOption = False,
 ) -> None:
     """Say the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
+    from vauban.asking import CERTIFY_VOTES, DEFAULT_ALPHA
     from vauban.bench.rate import votes_per_second
     from vauban.bounds.ranks import least_votes
     from vauban.claims import check_alpha, check_k, default_bounds, largest_radius, least_n, refuse_sampled_settings
     from vauban.cli.asked import assemble
     from vauban.errors import BadInput
     from vauban.runs.counts import floor_text
-    from vauban.smoothed import CERTIFY_VOTES, DEFAULT_ALPHA
     from vauban.stopping.ways import Fixed
     from vauban.stopping.ways import stop as stop_of
 

@@ -19,9 +19,9 @@ def plan_stopped(
     asked: Asked, how: Stop, *, k: int, n: int | None, alpha: float, bounds: str | None, seconds: float, json: bool
 ) -> None:
     """Print what this way to stop can certify; a radius that n votes can never certify is refused with the n that could."""
+    from vauban.asking import CERTIFY_VOTES
     from vauban.bench.rate import votes_per_second
     from vauban.runs.counts import floor_text
-    from vauban.smoothed import CERTIFY_VOTES
     from vauban.stopping.rules import GridRule
     from vauban.stopping.ways import Anytime
 

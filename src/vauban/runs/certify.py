@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from vauban import seed as seeds
+from vauban.asking import Tick, check_n0, check_seconds
 from vauban.claims import Certificates, default_bounds, refuse_sampled_settings
 from vauban.cluster import Place, connect
 from vauban.errors import BadInput, Incomplete, RunRefused
@@ -27,7 +28,7 @@ from vauban.runs.poll import Done, Job, lacking_votes, poll, wanted
 from vauban.runs.stopped import described, is_endless
 from vauban.runs.tallies import Tally, Writer
 from vauban.seed import Seed
-from vauban.smoothed import SmoothedClassifier, Tick, check_n0, check_seconds
+from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import SMOOTHINGS
 from vauban.stopping.ways import Fixed, Stop
 from vauban.stopping.ways import stop as stop_of

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
+from vauban.asking import Tick
 from vauban.cluster import Place
 from vauban.errors import BadInput, RunRefused, VaubanError
 from vauban.inputs import Inputs
@@ -25,7 +26,7 @@ from vauban.runs.poll import Done, Job, Wanted
 from vauban.runs.tallies import Tally
 from vauban.runs.worker import Errand, Ready, Report, Worker
 from vauban.seed import Seed
-from vauban.smoothed import SmoothedClassifier, Tick
+from vauban.smoothed import SmoothedClassifier
 
 ATTEMPTS = 3
 """How often in a row a worker may die without a tally before it is given up."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.asking import Tick
 from vauban.claims import Certificates
 from vauban.errors import BadInput, CannotWrite
 from vauban.inputs import Inputs, check_labels
@@ -18,7 +19,7 @@ from vauban.runs import manifest as manifests
 from vauban.runs.ballots import KeptBallots, Piece, Writer, read_ballots
 from vauban.runs.derive import SEAL, certificates
 from vauban.runs.folder import Outlook, Source, begin, check_sealed, close, locked, manifest_of
-from vauban.smoothed import SmoothedClassifier, Tick
+from vauban.smoothed import SmoothedClassifier
 
 _WRITE_EVERY = 1.0
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.asking import Tick
 from vauban.inputs import Inputs
 from vauban.runs.tallies import Tally
 from vauban.seed import Seed
-from vauban.smoothed import SmoothedClassifier, Tick
+from vauban.smoothed import SmoothedClassifier
 from vauban.stopping.rules import Rule
 from vauban.voting.inquiry import Inquiry, for_all_votes, until_decided
 from vauban.voting.poll import Poll

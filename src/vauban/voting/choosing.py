@@ -17,7 +17,7 @@ from vauban.voting.poll import Place
 from vauban.voting.voter import Voter
 
 if TYPE_CHECKING:
-    from vauban.smoothed import SmoothedClassifier
+    from vauban.asking import Asking
 
 _TOGETHER = 100
 
@@ -50,9 +50,7 @@ class VoterMaker:
 
     _made: dict[object, Voter] = field(default_factory=dict)
 
-    def make(
-        self, smoothed: SmoothedClassifier, inputs: Inputs, share: bool, rows: int | None, block: int | None
-    ) -> Voter:
+    def make(self, smoothed: Asking, inputs: Inputs, share: bool, rows: int | None, block: int | None) -> Voter:
         """The voter for these inputs; `rows` and `block` as far as they are settled."""
         shape, device = inputs.values.shape[1:], smoothed.device
         if block is not None and block < 1:
