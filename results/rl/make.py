@@ -58,6 +58,7 @@ def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None
     asked = plan(
         about.pop("algo"), about.pop("env"), settings, about.get("steps"), about.get("every"), None,
         about.get("precision", "fp32"),
+        together=True,
     )  # fmt: skip
     done = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import stack_of, train_together
+from vauban.rl.together import check_together, loop, stack_of, train_together
 from vauban.rl.together.goal_sets import Items
+from vauban.rl.together.loop import CHECKPOINT
 from vauban.rl.together.nets import StackedMLP
 from vauban.rl.together.replay import Replay
 from vauban.rl.training import load_agent, open_run
@@ -168,10 +170,10 @@ def test_a_batch_with_too_many_goals_is_not_passed_over_in_silence() -> None:
     stack.room = 5
     for _ in range(40):
         stack.move(blindly=True)
-    assert not stack.refit(0)
+    stack.check()
     stack.step(*stack.replay.sample(12))
     with pytest.raises(BadInput, match="more goals"):
-        stack.refit(40)
+        stack.check()
 
 
 def test_there_is_room_for_the_goals_of_early_episodes_and_later_only_for_those_of_all() -> None:
@@ -290,7 +292,11 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
     assert rows[-1]["success"] >= rows[0]["success"]
 
 
-@pytest.mark.parametrize("asked", [plan(goal_weight=0.2), plan("sac"), sets(), bits()], ids=lambda p: p.algo)
+@pytest.mark.parametrize(
+    "asked",
+    [plan(goal_weight=0.2), plan("sac"), sets(), replace(sets(batch_size=256), precision="bf16"), bits()],
+    ids=lambda p: f"{p.algo} {p.precision}",
+)
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
     ends: list[Any] = []
     for name, stops in (("whole", False), ("halves", True)):
@@ -305,7 +311,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
         complete = train_together(folder, asked, [0, 1], device="cpu", tick=lambda _: None, stop=stop)
         assert complete != stops
         if stops:
-            with pytest.raises(RunRefused, match="stopped with 2 seeds"):
+            with pytest.raises(RunRefused, match="stopped with --seeds 2"):
                 train_together(folder, asked, [0], device="cpu", tick=lambda _: None)
             again: list[int] = []
             assert train_together(folder, asked, [0, 1], device="cpu", tick=again.append)
@@ -320,18 +326,111 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
 
 
 @pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (plan("sac", ent_coef=0.1), "ent_coef: only"),
+        (plan("sac", gradient_steps=2), "one update a step"),
+        (plan(gradient_steps=-1), "gradient_steps above zero"),
+        (plan(train_freq=(1, "episode")), "train_freq in steps"),
+        (plan(n_steps=3), "n_steps: only"),
+        (plan(normalise_goals=True), "normalise_goals: only"),
+        (plan(policy_kwargs={"n_critics": 2}), "policy_kwargs: only"),
+        (plan(replay_buffer_kwargs={"goal_selection_strategy": "final"}), "replay_buffer_kwargs: only"),
+        (plan(learning_starts=5), "learning_starts=5 is before"),
+        (plan(buffer_size=50), "buffer_size=50 is shorter"),
+        (sets(encoder="pictures", env="DriveSeek-v0"), "encoder: only"),
+        (sets("reengage-ddpg"), "multi-reengage-ddpg is the one"),
+        (bits(soft="actions"), "soft=actions"),
+        (bits(exploration_final_eps=0.1), "must be the same"),
+        (bits(target_update_interval=10), "must be train_freq=64"),
+        (Plan("reengage-ddpg", "LinearSparse-v0:dim=2", SMALL, steps=50), "does not move tensors"),
+    ],
+)
+def test_what_a_stack_would_do_otherwise_is_refused(asked: Plan, why: str) -> None:
+    with pytest.raises(BadInput, match=f"together: .*{why}.*leave --together out"):
+        stack_of(asked, [0], "cpu")
+
+
+def test_half_precision_is_refused_where_nothing_would_use_it() -> None:
+    with pytest.raises(BadInput, match="precision bf16 is for encoders"):
+        check_together(replace(plan(), precision="bf16"))
+
+
+@pytest.mark.parametrize(
     "asked",
     [
-        plan("sac", ent_coef=0.1),
-        plan("sac", target_update_interval=2),
-        sets(encoder="pictures", env="DriveSeek-v0"),
-        bits(soft="actions"),
-        bits(exploration_final_eps=0.1),
-        bits(target_update_interval=10),
-        plan(normalise_goals=True),
+        replace(plan(), steps=47),
+        replace(sets(), steps=20, every=20),
+        replace(bits(), steps=30),
+        replace(plan(), steps=20, every=20),
     ],
-    ids=lambda p: f"{p.algo} {sorted(p.settings.items())}",
+    ids=str,
 )
-def test_what_cannot_be_stacked_is_refused(asked: Plan) -> None:
-    with pytest.raises(BadInput, match="together"):
-        stack_of(asked, [0], "cpu")
+def test_trainings_of_odd_and_short_lengths(asked: Plan, tmp_path: Path) -> None:
+    open_run(tmp_path, asked, "x")
+    assert train_together(tmp_path, asked, [0], device="cpu", tick=lambda _: None)
+    assert read_rows(curve_file(tmp_path, 0))[-1]["steps"] >= asked.steps
+
+
+def test_complete_seeds_are_never_trained_over(tmp_path: Path) -> None:
+    open_run(tmp_path, plan(), "x")
+    assert train_together(tmp_path, plan(), [0, 1], device="cpu", tick=lambda _: None)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunRefused, match="2 complete seeds of 3.*--seeds 2"):
+        train_together(tmp_path, plan(), [0, 1, 2], device="cpu", tick=lambda _: None)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(RunRefused, match="together=True instead of False"):
+        open_run(tmp_path, replace(plan(), together=True), "x")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "key", "device", "no curve", "curve"])
+def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
+    open_run(tmp_path, plan(), "x")
+    rounds = itertools.count()
+    assert not train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=lambda: next(rounds) == 60)
+    path, curve = tmp_path / CHECKPOINT, curve_file(tmp_path, 0)
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "other":
+        path.write_bytes(b"no checkpoint at all")
+    elif damage in ("key", "device"):
+        kept = torch.load(path, weights_only=True)
+        if damage == "key":
+            del kept["stack"]
+        else:
+            kept["device"] = "cuda"
+        torch.save(kept, path)
+    elif damage == "no curve":
+        curve.unlink()
+    else:
+        curve.write_text("steps,success,reward,seconds\n0,zero,-10,0\n50,0,-10,1\n")
+    with pytest.raises(BadInput if damage == "curve" else RunRefused, match="no learning curve|remove|--device cuda"):
+        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None)
+
+
+def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_KEEP", 0.0)
+    open_run(tmp_path, plan(), "x")
+    rounds = itertools.count()
+
+    def killed() -> bool:
+        if next(rounds) == 70:
+            raise RuntimeError("killed")
+        return False
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=killed)
+    told: list[int] = []
+    assert train_together(tmp_path, plan(), [0], device="cpu", tick=told.append)
+    assert told[0] == 50
+    whole = tmp_path / "whole"
+    open_run(whole, plan(), "x")
+    assert train_together(whole, plan(), [0], device="cpu", tick=lambda _: None)
+    one, two = (load_agent(folder, plan().algo, plan().env, 0) for folder in (tmp_path, whole))
+    for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
+        assert torch.equal(a, b)

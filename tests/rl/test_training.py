@@ -153,6 +153,44 @@ def test_runs_of_different_length_are_compared_over_the_same_steps() -> None:
         curves.until(-1)
 
 
+def test_curves_are_compared_at_looks_that_all_seeds_have(tmp_path: Path) -> None:
+    open_run(tmp_path, Plan("ddpg", "ContinuousSeek-v0:dim=2", steps=30, every=10), "x")
+    head = "steps,success,reward,seconds\n"
+    curve_file(tmp_path, 0).write_text(head + "0,0,-9,0\n10,0.1,-8,1\n30,0.3,-6,3\n")
+    curve_file(tmp_path, 1).write_text(head + "0,0,-9,0\n10,0.5,-8,1\n20,0.6,-7,2\n30,0.7,-6,4\n40,0.")
+    run = read_run(tmp_path)
+    assert run.steps.tolist() == [0, 10, 30]
+    np.testing.assert_allclose(run.values, [[0, 0.1, 0.3], [0, 0.5, 0.7]])
+    assert run.seconds.tolist() == [3, 4]
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(BadInput, match="no readable run.json"):
+        read_run(tmp_path)
+    with pytest.raises(BadInput, match="no readable run.json"):
+        open_run(tmp_path, Plan("ddpg", "ContinuousSeek-v0:dim=2", steps=30, every=10), "x")
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "why"),
+    [
+        ("ContinuousSeek-v0:dim=abc", {}, "dim=abc: a whole number"),
+        ("DriveSeek-v0:max_goals=500", {}, "DriveSeek has 441 places"),
+        ("ContinuousSeek-v0:dim=2", {"batch_size": 0}, "batch_size=0: a whole number, 1 or more"),
+        ("ContinuousSeek-v0:dim=2", {"batch_size": "abc"}, "batch_size='abc'"),
+        ("ContinuousSeek-v0:dim=2", {"gamma": 2}, "gamma=2: a number, from 0 to 1"),
+        ("ContinuousSeek-v0:dim=2", {"noise": -1}, "noise=-1"),
+        ("ContinuousSeek-v0:dim=2", {"policy": "foo"}, "cannot be made with these settings"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(env: str, settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        make_agent(Plan("ddpg", env, settings, steps=50), 0, "cpu")
+
+
+def test_sets_of_goals_are_for_ddpg() -> None:
+    with pytest.raises(BadInput, match="sac does not fit DriveSeek-v0: sets of goals are for ddpg"):
+        make_agent(Plan("sac", "DriveSeek-v0", steps=50), 0, "cpu")
+
+
 def test_areas_are_mean_heights() -> None:
     steps, values = np.array([0.0, 10, 30]), np.array([[0, 1, 1], [0, 0, 1.0]])
     run = Curves("a", "E", [0, 1], steps, values, np.array([3.0, 5.0]), "success")

@@ -69,7 +69,8 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(problem.exit_code) from None
             except OSError as problem:
-                typer.echo(f"error: {problem.strerror or problem}", err=True)
+                where = f"{problem.filename}: " if problem.filename and problem.strerror else ""
+                typer.echo(f"error: {where}{problem.strerror or problem}", err=True)
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("\nstopped; what was done is kept: run the same command again to go on", err=True)

@@ -60,7 +60,8 @@ def train(
 ) -> None:
     """Train an agent with several seeds; a curve of success against steps is kept for each.
 
-    Ctrl-C leaves a checkpoint of the seeds under way; the same command goes on with them and skips what is complete.
+    Ctrl-C leaves a checkpoint of the seeds under way; the same command goes on with them and skips what is complete. Seeds that
+    are trained together share their random numbers: another number of seeds gives other curves.
     """
     import os
 
@@ -69,7 +70,7 @@ def train(
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
     from vauban.rl.seeds import train_seeds
-    from vauban.rl.together import train_together
+    from vauban.rl.together import check_together, train_together
     from vauban.rl.training import open_run
 
     own: dict[str, Any] = read_settings(settings)
@@ -77,11 +78,15 @@ def train(
         if "reengage" not in algo:
             raise BadInput(f"--goal-weight belongs to the reengage algorithms; {algo} has no gradient loss")
         own["goal_weight"] = goal_weight
-    plan = make_plan(algo, env, own, steps, every, episodes, precision)
+    plan = make_plan(algo, env, own, steps, every, episodes, precision, together)
     if precision != "fp32" and not together:
         raise BadInput(f"--precision {precision} belongs to --together: without it agents compute in fp32")
+    if tensorboard and together:
+        raise BadInput("--tensorboard with --together: seeds that are trained together write no TensorBoard logs")
     where = common.pick_device(device)
-    if not out.exists():
+    if together:
+        check_together(plan)
+    elif not out.exists():
         make_agent(plan, 0, where)
     open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
     at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
@@ -144,16 +149,17 @@ def plot(
 
 
 def _play(run: Path, seeds: list[int], episodes: int) -> float:
-    import json
-
     import numpy as np
 
-    from vauban.rl.curves import MANIFEST, curve_file
+    from vauban.errors import BadInput
+    from vauban.rl.curves import curve_file, read_manifest
     from vauban.rl.evaluating import evaluate as score
     from vauban.rl.training import load_agent
 
-    manifest = json.loads((run / MANIFEST).read_text())
+    manifest = read_manifest(run)
     trained = [seed for seed in seeds if curve_file(run, seed).with_suffix(".zip").exists()]
+    if not trained:
+        raise BadInput(f"{run} holds curves, but no trained agents that could play: leave --episodes out")
     column = 1 if manifest["score"] == "reward" else 0
     agents = {seed: load_agent(run, manifest["algo"], manifest["env"], seed) for seed in trained}
     return float(np.mean([score(agent, manifest["env"], episodes, seed)[column] for seed, agent in agents.items()]))

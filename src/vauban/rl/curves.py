@@ -66,37 +66,53 @@ def curve_file(folder: Path, seed: int) -> Path:
 
 def read_rows(path: Path) -> list[dict[str, float]]:
     """The lines of one curve; a last line that a kill left unfinished is left out."""
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    damaged = BadInput(f"{path} is no learning curve: lines of numbers under {','.join(COLUMNS)} are needed")
     try:
-        return [{key: float(row[key]) for key in COLUMNS} for row in rows]
-    except (KeyError, TypeError, ValueError):
-        kept = [row for row in rows[:-1] if all(row.get(key) for key in COLUMNS)]
-        if len(kept) != len(rows) - 1:
-            raise BadInput(f"{path} is no learning curve: its columns are {', '.join(COLUMNS)}") from None
-        return [{key: float(row[key]) for key in COLUMNS} for row in kept]
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (ValueError, csv.Error):
+        raise damaged from None
+    numbers = []
+    for i, row in enumerate(rows):
+        try:
+            numbers.append({key: float(row[key]) for key in COLUMNS})
+        except (KeyError, TypeError, ValueError):
+            if i + 1 < len(rows):
+                raise damaged from None
+    return numbers
 
 
-def read_run(folder: Path) -> Curves:
-    """All curves of a run folder, up to the last look that every seed has."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a run folder says it is."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
-        raise BadInput(f"{folder} is no run of vauban rl train: it has no readable {MANIFEST}") from None
+        manifest = None
+    if not isinstance(manifest, dict) or not {"label", "env", "score", "algo"} <= set(manifest):
+        raise BadInput(f"{folder} is no run of vauban rl train: it has no readable {MANIFEST}")
+    return manifest
+
+
+def read_run(folder: Path) -> Curves:
+    """All curves of a run folder, at the looks that every seed has."""
+    manifest = read_manifest(folder)
     files = sorted(folder.glob("seed-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
     seeds = {int(path.stem.split("-")[1]): read_rows(path) for path in files}
     seeds = {seed: rows for seed, rows in seeds.items() if rows}
     if not seeds:
         raise BadInput(f"{folder} holds no curve yet: let vauban rl train reach its first look")
-    looks = min(len(rows) for rows in seeds.values())
+    steps = sorted(set.intersection(*({row["steps"] for row in rows} for rows in seeds.values())))
+    if not steps:
+        raise BadInput(f"{folder} holds no look that all of its seeds have: let vauban rl train go on")
+    at = {seed: {row["steps"]: row for row in rows} for seed, rows in seeds.items()}
     what = manifest["score"]
     return Curves(
         manifest["label"],
         manifest["env"],
         list(seeds),
-        np.array([row["steps"] for row in next(iter(seeds.values()))[:looks]]),
-        np.array([[row[what] for row in rows[:looks]] for rows in seeds.values()]),
-        np.array([rows[looks - 1]["seconds"] for rows in seeds.values()]),
+        np.array(steps),
+        np.array([[rows[step][what] for step in steps] for rows in at.values()]),
+        np.array([rows[steps[-1]]["seconds"] for rows in at.values()]),
         what,
     )
 
@@ -112,7 +128,7 @@ def draw(path: Path, runs: Sequence[Curves], *, title: str, levels: dict[str, fl
         raise MissingExtra("matplotlib", "report", "drawing a curve") from None
     figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
     for run in runs:
-        mean, spread = run.values.mean(0), run.values.std(0)
+        mean, spread = run.values.mean(0), run.values.std(0, ddof=min(1, len(run.seeds) - 1))
         count = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
         (line,) = axes.plot(run.steps, mean, lw=1.8, label=f"{run.label} ({count})")
         axes.fill_between(run.steps, mean - spread, mean + spread, color=line.get_color(), alpha=0.18, lw=0)

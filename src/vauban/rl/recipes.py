@@ -42,7 +42,7 @@ ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pic
 class Plan:
     """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at.
 
-    `precision`: "bf16" lets encoders of goal sets compute in bfloat16 where seeds are trained together.
+    `together`: all seeds as one batched program. `precision`: "bf16" lets encoders of goal sets compute in bfloat16 there.
     """
 
     algo: str
@@ -53,6 +53,7 @@ class Plan:
     episodes: int = 50
     num_envs: int = 1
     precision: str = "fp32"
+    together: bool = False
 
     def __post_init__(self) -> None:
         choose("algorithm", self.algo, ALGORITHMS)
@@ -72,6 +73,7 @@ def plan(
     every: int | None,
     episodes: int | None,
     precision: str = "fp32",
+    together: bool = False,
 ) -> Plan:
     """A plan with the thesis's length and evaluations (Tables G.1, G.4) where none are given."""
     many_goals = Spec.parse(env).name in ("DriveSeek-v0", "NoisySeek-v0")
@@ -83,6 +85,7 @@ def plan(
         every or (4_000 if many_goals else 2_000),
         episodes or (100 if many_goals else 50),
         precision=precision,
+        together=together,
     )
 
 
@@ -110,7 +113,9 @@ def make_world(env: str) -> World | None:
     settings = {key: _literal(value) for key, value in spec.params.items()}
     try:
         return WORLDS[spec.name](**settings)
-    except TypeError as problem:
+    except BadInput:
+        raise
+    except (TypeError, ValueError, OverflowError, MemoryError) as problem:
         raise BadInput(f"{env}: {problem}") from None
 
 
@@ -140,6 +145,7 @@ def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | N
     """
     env = make_env(plan.env, plan.num_envs)
     settings = {**_defaults(plan, env), **plan.settings}
+    _check_numbers(settings)
     noise = settings.pop("noise", None)
     if noise is not None:
         shape = tuple(env.action_space.shape or ())
@@ -154,10 +160,42 @@ def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | N
     policy = settings.pop("policy", "MultiInputPolicy")
     try:
         return ALGORITHMS[plan.algo](policy, env, seed=seed, device=device, tensorboard_log=tensorboard, **settings)
-    except TypeError as problem:
+    except BadInput:
+        raise
+    except MemoryError:
+        raise BadInput(
+            f"{plan.algo} with {plan.steps:,} steps does not fit into memory: fewer, or a smaller buffer_size"
+        ) from None
+    except (TypeError, ValueError, KeyError) as problem:
         raise BadInput(f"{plan.algo} cannot be made with these settings: {problem}") from None
     except AssertionError as problem:
         raise BadInput(f"{plan.algo} does not fit {plan.env}: {problem}") from None
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "batch_size": (1, float("inf")),
+    "buffer_size": (1, float("inf")),
+    "learning_starts": (0, float("inf")),
+    "learning_rate": (0, float("inf")),
+    "gamma": (0, 1),
+    "tau": (0, 1),
+    "noise": (0, float("inf")),
+}
+
+
+def _check_numbers(settings: Mapping[str, Any]) -> None:
+    for name, (least, most) in _RANGES.items():
+        value = settings.get(name)
+        if value is None or callable(value):
+            continue
+        counts = name in ("batch_size", "buffer_size", "learning_starts")
+        number = isinstance(value, int if counts else (int, float)) and not isinstance(value, bool)
+        if not number or not least <= value <= most:
+            kind, range_ = (
+                "a whole number" if counts else "a number",
+                f"{least:g} or more" if most > 1 else "from 0 to 1",
+            )
+            raise BadInput(f"{name}={value!r}: {kind}, {range_}, is needed")
 
 
 def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
@@ -166,6 +204,8 @@ def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
     name, base = Spec.parse(plan.env).name, plan.algo.rsplit("-", 1)[-1]
     gradient = plan.algo != base
     if world is not None and world.goal_set:
+        if base != "ddpg":
+            raise BadInput(f"{plan.algo} does not fit {plan.env}: sets of goals are for ddpg and multi-reengage-ddpg")
         noise = {"DriveSeek-v0": 0.05, "NoisySeek-v0": 0.1}[name]
         common = {
             "learning_rate": 1e-3,

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from vauban.errors import RunRefused
 from vauban.files import replace_file
-from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_rows
+from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_manifest, read_rows
 from vauban.rl.envs import WorldVecEnv
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_env, make_world
@@ -43,11 +43,13 @@ def open_run(folder: Path, plan: Plan, label: str) -> None:
     wanted = {**asdict(plan), "label": label, "score": score}
     path = folder / MANIFEST
     if path.exists():
-        there = json.loads(path.read_text())
-        different = [key for key in asdict(plan) if there.get(key) != json.loads(json.dumps(wanted[key]))]
+        there = {field.name: field.default for field in fields(Plan)} | read_manifest(folder)
+        different = [key for key in asdict(plan) if there[key] != json.loads(json.dumps(wanted[key]))]
         if different:
-            given = ", ".join(f"{key}={wanted[key]} instead of {there.get(key)}" for key in different)
+            given = ", ".join(f"{key}={wanted[key]} instead of {there[key]}" for key in different)
             raise RunRefused(f"{folder} holds another training ({given}): give it again, or another --out")
+        if there["label"] != label:
+            replace_file(path, json.dumps({**there, "label": label}, indent=1).encode() + b"\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
     versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
@@ -63,10 +65,10 @@ def train_seed(
     complete is left alone.
     """
     path = curve_file(folder, seed)
-    rows = read_rows(path) if path.exists() else []
-    if rows and rows[-1]["steps"] >= plan.steps and path.with_suffix(".zip").exists():
+    if is_complete(path, plan.steps):
         tick(plan.steps)
         return True
+    rows = read_rows(path) if path.exists() else []
     logs = str(folder / "tensorboard") if tensorboard else None
     agent = _resume(path, plan, device)
     if agent is None:
@@ -90,10 +92,23 @@ def train_seed(
         except Interrupted:
             _checkpoint(agent, path)
             return False
-    agent.save(path.with_suffix(".zip"))
+    save_agent(agent, path)
     for left in _checkpoint_files(path):
         left.unlink(missing_ok=True)
     return True
+
+
+def save_agent(agent: Any, curve: Path) -> None:
+    """Put a trained agent beside its curve: whole, or not at all."""
+    part = curve.with_suffix(".part.zip")
+    agent.save(part)
+    os.replace(part, curve.with_suffix(".zip"))
+
+
+def is_complete(curve: Path, steps: int) -> bool:
+    """Whether a seed has been trained for so many steps, and its agent is there."""
+    rows = read_rows(curve) if curve.exists() else []
+    return bool(rows) and rows[-1]["steps"] >= steps and curve.with_suffix(".zip").exists()
 
 
 class Looks:
@@ -153,7 +168,8 @@ class _Between(BaseCallback):
 
 @contextmanager
 def interruptible() -> Iterator[list[bool]]:
-    """The first Ctrl-C is remembered, so that training stops where nothing is half done; the second one stops at once."""
+    """The first Ctrl-C, or a request to end, is remembered, so that training stops where nothing is half done; the second one
+    stops at once."""
     asked: list[bool] = []
 
     def remember(number: int, frame: Any) -> None:
@@ -162,14 +178,14 @@ def interruptible() -> Iterator[list[bool]]:
         asked.append(True)
 
     try:
-        before = signal.signal(signal.SIGINT, remember)
+        before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: nobody can press Ctrl-C here
-        yield asked
-        return
+        before = {}
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _checkpoint_files(path: Path) -> tuple[Path, Path, Path]:
@@ -198,6 +214,16 @@ def _resume(path: Path, plan: Plan, device: str) -> Any:
     model, buffer, rest = _checkpoint_files(path)
     if not rest.exists():
         return None
+    try:
+        return _taken_up(model, buffer, rest, plan, device)
+    except Exception as problem:
+        raise RunRefused(
+            f"{rest} cannot be taken up ({problem or type(problem).__name__}): it is damaged, or of another version; remove "
+            f"{path.stem}.checkpoint.* to train this seed anew"
+        ) from None
+
+
+def _taken_up(model: Path, buffer: Path, rest: Path, plan: Plan, device: str) -> Any:
     state = pickle.loads(rest.read_bytes())
     env = state["env"] if state["env"] is not None else make_env(plan.env, plan.num_envs)
     agent: Any = ALGORITHMS[plan.algo].load(model, env=env, device=device, force_reset=state["env"] is None)

@@ -77,6 +77,8 @@ class DriveSeek(GoalSetWorld):
         if not 10 <= edge <= 10.5:
             raise BadInput(f"edge={edge}: between 10 and 10.5, so that every position rounds to a point of the grid")
         super().__init__(edge, 6, horizon, max_goals)
+        if self.max_goals > 21**2:
+            raise BadInput(f"max_goals={max_goals}: DriveSeek has {21**2} places for goals")
         self.edge = float(edge)
         self.action_space = box(-0.5, 0.5, 1)
         axis = np.arange(-10, 11)

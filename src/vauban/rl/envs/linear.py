@@ -16,6 +16,7 @@ class LinearDense(World):
     """s' = s + U a with an unknown rotation U, |a|_2 <= 1 (longer actions are shortened), R = g . s' [Levine2023, 8.6.2.1]."""
 
     low_reward: float | None = None
+    moves_tensors = False
 
     def __init__(self, dim: int = 5, rotation_seed: int = 0, horizon: int = 10):
         self.dim, self.horizon = whole("dim", dim, 2), whole("horizon", horizon, 1)

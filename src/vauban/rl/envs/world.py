@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ State = dict[str, Array]
 class World:
     """The mathematics of an environment for n copies at once; environments and vectors of them are thin over it.
 
-    A state is a dictionary of arrays whose first axis runs over the copies; once begun, a world moves tensors, on any
-    device, as well. `horizon` is the number of steps of an episode; `low_reward` the reward c_low that means "no goal reached"
-    [Levine2023, Eq. 8.9]; `goal_set` says that a goal is a set of goals with gates (n_max, 3).
+    A state is a dictionary of arrays whose first axis runs over the copies; once begun, most worlds move tensors, on
+    any device, as well (`moves_tensors`). `horizon` is the number of steps of an episode; `low_reward` the reward c_low that
+    means "no goal reached" [Levine2023, Eq. 8.9]; `goal_set` says that a goal is a set of goals with gates (n_max, 3).
     """
 
     horizon: int
     low_reward: float | None = -1.0
     goal_set: bool = False
+    moves_tensors: bool = True
     observation_space: spaces.Dict
     action_space: spaces.Box | spaces.Discrete
 
@@ -90,7 +92,8 @@ def box(low: float, high: float, *shape: int, dtype: Any = np.float32) -> spaces
 
 def whole(name: str, value: Any, least: int) -> int:
     """`value` as a whole number, `least` or more."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or int(value) != value or value < least:
         raise BadInput(f"{name}={value}: a whole number, {least} or more, is needed")
     return int(value)
 

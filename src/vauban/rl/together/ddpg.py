@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from stable_baselines3 import DDPG
 from torch import Tensor
 
-from vauban.errors import BadInput
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
 from vauban.rl.together.nets import StackedMLP, adam, descend, follow
@@ -18,10 +16,10 @@ from vauban.rl.together.stack import Boxed
 class DDPGStack(Boxed):
     """The update of [Levine2023, Eq. 8.9] and of DDPG for all seeds at once: the same as the agents' own."""
 
+    knows = ("noise",)
+
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        if not isinstance(self.first, DDPG) or self.first.policy_kwargs.get("n_critics", 1) != 1:
-            raise BadInput("together: ddpg with one critic")
         networks = [[of(agent) for agent in self.agents] for _, of in _PLACES]
         self.actor, self.actor_target = (StackedMLP(some, device, squash=True) for some in networks[:2])
         self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])

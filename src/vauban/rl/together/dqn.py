@@ -5,29 +5,44 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from stable_baselines3 import DQN
 from torch import Tensor
 from torch.nn import functional
 
-from vauban.errors import BadInput
+from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes, soft_value
 from vauban.rl.recipes import Plan
 from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Stack
+from vauban.rl.together.stack import Stack, cannot
 
 
 class DQNStack(Stack):
     """The update of [Levine2023, Eq. G.10 and G.11] and of DQN for all seeds at once: the same as the agents' own."""
 
+    knows = (
+        "temperature",
+        "soft",
+        "max_grad_norm",
+        "target_update_interval",
+        "exploration_initial_eps",
+        "exploration_final_eps",
+    )
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        world = super().refuse(plan, agent)
+        if getattr(agent, "soft", "gradient") == "actions":
+            raise cannot("soft=actions: exploring actions are uniform in a stack")
+        if agent.exploration_initial_eps != agent.exploration_final_eps:
+            raise cannot("exploration_initial_eps and exploration_final_eps must be the same")
+        if agent.target_update_interval != agent.train_freq.frequency:
+            raise cannot(
+                f"target_update_interval={agent.target_update_interval} must be train_freq={agent.train_freq.frequency}"
+            )
+        return world
+
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
         first = self.first
-        if not isinstance(first, DQN) or getattr(first, "soft", "gradient") == "actions":
-            raise BadInput("together: dqn whose exploring actions are uniform")
-        if first.exploration_initial_eps != first.exploration_final_eps:
-            raise BadInput("together: dqn that explores at a constant rate (exploration_initial_eps=…_final_eps)")
-        if first.target_update_interval != self.steps_a_round:
-            raise BadInput(f"together: target_update_interval={self.steps_a_round}, as often as updates come")
         self.net = StackedMLP([agent.q_net.q_net for agent in self.agents], device)
         self.target = StackedMLP([agent.q_net_target.q_net for agent in self.agents], device)
         self.optimiser = adam(self.net.parameters, first.learning_rate, device)

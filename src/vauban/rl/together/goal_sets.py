@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from stable_baselines3 import DDPG
 from torch import Tensor
 
-from vauban.errors import BadInput
-from vauban.rl.encoders import GoalSetEncoder
+from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes
-from vauban.rl.multi import GoalSetPolicy
+from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
 from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed
+from vauban.rl.together.stack import Boxed, cannot
 
 _SPARE = 6.0  # standard deviations of a batch's number of goals above its mean for which there is room
 
@@ -66,15 +64,18 @@ class Items:
 class GoalSetStack(Boxed):
     """The update of [Levine2023, Eq. 8.19 and G.18] for all seeds at once, with one encoder for critic and actor or with two."""
 
+    knows = ("noise", "share_encoder")
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        world = super().refuse(plan, agent)
+        if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
+            raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
+        return world
+
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        policy = self.first.policy
-        plain = isinstance(self.first, DDPG) and isinstance(policy, GoalSetPolicy)
-        if not plain or self.first.policy_kwargs.get("n_critics", 1) != 1 or getattr(self.first, "item_rewards", None):
-            raise BadInput("together: ddpg over goal sets with one critic and the environment's own item rewards")
-        if not isinstance(self.first.critic.features_extractor, GoalSetEncoder):
-            raise BadInput("together: the encoder of sets, not of pictures")
-        self.share = policy.share_encoder
+        self.share = self.first.policy.share_encoder
         for name, of in self._places():
             networks = [of(agent) for agent in self.agents]
             setattr(
@@ -104,12 +105,22 @@ class GoalSetStack(Boxed):
         mean, square = counts.cumsum(1) / number, counts.square().cumsum(1) / number
         spread = (square - mean.square()).clamp(min=0).sqrt()
         batch, most = self.first.batch_size, self.goals.shape[-2]
-        worst = (batch * mean + _SPARE * batch**0.5 * spread)[:, max(0, steps // self.world.horizon - 1) :].max()
+        first = min(max(0, steps // self.world.horizon - 1), counts.shape[1] - 1)
+        worst = (batch * mean + _SPARE * batch**0.5 * spread)[:, first:].max()
         return min(batch * most, -(-int(worst) // 256) * 256)
 
-    def refit(self, steps: int) -> bool:
+    def check(self) -> None:
         if self.too_many:
-            raise BadInput(f"a batch had more goals than the {self.room} there is room for: train without --together")
+            raise cannot(f"a batch had more goals than the {self.room} that there is room for")
+
+    def snapshot(self) -> dict[str, Any]:
+        return {**super().snapshot(), "room": self.room}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        super().restore(snapshot)
+        self.room = snapshot["room"]
+
+    def refit(self, steps: int) -> bool:
         room = self._room(max(steps, self.first.learning_starts))
         smaller = room < 0.95 * self.room
         self.room = room if smaller else self.room

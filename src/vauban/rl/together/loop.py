@@ -16,28 +16,37 @@ from stable_baselines3 import DQN, SAC
 from vauban.errors import RunRefused
 from vauban.files import replace_file
 from vauban.rl.curves import curve_file, read_rows
-from vauban.rl.recipes import ALGORITHMS, Plan, make_world
+from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
 from vauban.rl.together.ddpg import DDPGStack
 from vauban.rl.together.dqn import DQNStack
 from vauban.rl.together.goal_sets import GoalSetStack
 from vauban.rl.together.sac import SACStack
 from vauban.rl.together.stack import Stack
-from vauban.rl.training import Tick, append_row, interruptible, look_seed, write_rows
+from vauban.rl.training import Tick, append_row, interruptible, is_complete, look_seed, save_agent, write_rows
 
 CHECKPOINT = "together.checkpoint.pt"
 _WARM_UP = 3
 _TELL = 100  # steps
+_KEEP = 120.0  # seconds
 _capturing = threading.Lock()
 
 
 def stack_of(plan: Plan, seeds: list[int], device: str) -> Stack:
     """The stack for a plan's algorithm; what cannot be stacked is refused."""
+    return _kind(plan)(plan, seeds, device)
+
+
+def check_together(plan: Plan) -> None:
+    """Refuse a plan that cannot be trained together, before anything is written."""
+    _kind(plan).refuse(plan, make_agent(plan, 0, "cpu"))
+
+
+def _kind(plan: Plan) -> type[Stack]:
     world = make_world(plan.env)
     if world is not None and world.goal_set:
-        return GoalSetStack(plan, seeds, device)
+        return GoalSetStack
     algorithm = ALGORITHMS[plan.algo]
-    kind = DQNStack if issubclass(algorithm, DQN) else SACStack if issubclass(algorithm, SAC) else DDPGStack
-    return kind(plan, seeds, device)
+    return DQNStack if issubclass(algorithm, DQN) else SACStack if issubclass(algorithm, SAC) else DDPGStack
 
 
 class Replayed:
@@ -69,12 +78,18 @@ def train_together(
 ) -> bool:
     """Train all seeds of a plan side by side; curves and agents are kept as `train_seed` keeps them.
 
-    Returns False after Ctrl-C, or when `stop` says so, with a checkpoint from which the same call goes on.
+    Returns False after Ctrl-C, or when `stop` says so, with a checkpoint from which the same call goes on; one is also made
+    every few minutes.
     """
-    done = [seed for seed in seeds if curve_file(folder, seed).with_suffix(".zip").exists()]
+    done = [seed for seed in seeds if is_complete(curve_file(folder, seed), plan.steps)]
     if len(done) == len(seeds):
         tick(plan.steps * len(seeds))
         return True
+    if done and not (folder / CHECKPOINT).exists():
+        raise RunRefused(
+            f"{folder} holds {len(done)} complete seeds of {len(seeds)}: seeds that are trained together begin together; "
+            f"give --seeds {len(done)}, or another --out"
+        )
     stream: AbstractContextManager[Any] = nullcontext()
     if device.startswith("cuda"):  # where several stacks share a GPU, small ones go first
         world = make_world(plan.env)
@@ -86,11 +101,17 @@ def train_together(
         tick(len(seeds) * steps)
         told, looked = steps, steps if steps else -plan.every
         rounds, blindly = Replayed(stack, stack.round), Replayed(stack, lambda: stack.move(blindly=True))
+        kept, wait = time.perf_counter(), _KEEP
         while True:
             if steps // plan.every > looked // plan.every or (steps >= plan.steps and steps > looked):
+                stack.check()
                 rounds = Replayed(stack, stack.round) if stack.refit(steps) else rounds
                 _look(folder, stack, seeds, steps, time.perf_counter() - began)
                 looked = steps
+                if (now := time.perf_counter()) - kept > wait:
+                    _put_down(folder, stack, seeds, steps, now - began)
+                    kept = time.perf_counter()
+                    wait = max(_KEEP, 20 * (kept - now))
             if steps - told >= _TELL or steps >= plan.steps:
                 tick(len(seeds) * (steps - told))
                 told = steps
@@ -107,34 +128,48 @@ def train_together(
             steps += stack.steps_a_round
         stack.write_back(steps)
     for seed, agent in zip(seeds, stack.agents, strict=True):
-        agent.save(curve_file(folder, seed).with_suffix(".zip"))
+        save_agent(agent, curve_file(folder, seed))
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return True
 
 
 def _put_down(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
     """Keep the whole stack, in one step."""
+    stack.check()
     content = io.BytesIO()
-    torch.save({"seeds": seeds, "steps": steps, "seconds": seconds, "stack": stack.snapshot()}, content)
+    kept = {"seeds": seeds, "steps": steps, "seconds": seconds, "device": torch.device(stack.device).type}
+    torch.save({**kept, "stack": stack.snapshot()}, content)
     replace_file(folder / CHECKPOINT, content.getvalue())
 
 
 def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int, float]:
     """Steps and seconds behind a stack that goes on from its checkpoint, or 0; curves end where it goes on."""
+    path, device = folder / CHECKPOINT, torch.device(stack.device).type
     steps, seconds = 0, 0.0
-    if (folder / CHECKPOINT).exists():
-        kept = torch.load(folder / CHECKPOINT, weights_only=True)
-        if kept["seeds"] != seeds:
+    if path.exists():
+        try:
+            kept = torch.load(path, weights_only=True, map_location="cpu")
+            for name, here in (("seeds", len(seeds)), ("device", device)):
+                there = len(kept[name]) if name == "seeds" else kept[name]
+                if there != here:
+                    raise RunRefused(f"{folder} was stopped with --{name} {there}: give that to go on")
+            stack.restore(kept["stack"])
+            steps, seconds = int(kept["steps"]), float(kept["seconds"])
+        except RunRefused:
+            raise
+        except Exception as problem:
+            why = (str(problem).splitlines() or [type(problem).__name__])[0][:200]
             raise RunRefused(
-                f"{folder} was stopped with {len(kept['seeds'])} seeds: give --seeds {len(kept['seeds'])} to go on"
-            )
-        stack.restore(kept["stack"])
-        steps, seconds = kept["steps"], kept["seconds"]
-        stack.refit(steps)
+                f"{path} cannot be taken up ({why}): it is damaged, or of another version; remove it to start anew"
+            ) from None
     for seed in seeds:
-        path = curve_file(folder, seed)
-        rows = read_rows(path) if steps else []
-        write_rows(path, [row for row in rows if row["steps"] <= steps])
+        curve = curve_file(folder, seed)
+        if steps and not curve.exists():
+            raise RunRefused(
+                f"{curve} is gone, but {path} goes on after it: put it back, or remove {path} to start anew"
+            )
+        rows = read_rows(curve) if steps else []
+        write_rows(curve, [row for row in rows if row["steps"] <= steps])
     return steps, seconds
 
 

@@ -6,15 +6,14 @@ import math
 from typing import Any
 
 import torch
-from stable_baselines3 import SAC
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 
-from vauban.errors import BadInput
+from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
 from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed
+from vauban.rl.together.stack import Boxed, cannot
 
 _INSIDE = 1e-6  # the library's distance of a squashed action from the edge
 
@@ -22,13 +21,18 @@ _INSIDE = 1e-6  # the library's distance of a squashed action from the edge
 class SACStack(Boxed):
     """The update of [Levine2023, G.5] and of SAC for all seeds at once: the same as the agents' own."""
 
+    knows = ("target_entropy",)
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        world = super().refuse(plan, agent)
+        if agent.gradient_steps != 1:
+            raise cannot(f"gradient_steps={agent.gradient_steps}: sac makes one update a step in a stack")
+        return world
+
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
         first = self.first
-        if not isinstance(first, SAC) or first.use_sde or first.target_update_interval != 1:
-            raise BadInput("together: sac without state-dependent noise whose targets follow every update")
-        if first.ent_coef_optimizer is None or first.log_ent_coef is None or self.updates != 1:
-            raise BadInput("together: sac that learns its temperature, one update a step")
         self.critics = len(first.critic.q_networks)
         for name, of in self._places():
             setattr(self, name, StackedMLP([of(agent) for agent in self.agents], device))

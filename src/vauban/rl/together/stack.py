@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,25 @@ class Draws:
         return torch.randn(size, dtype=torch.float64, device=self.device, generator=self.generator)
 
 
+_KNOWN = (
+    "goal_weight",
+    "batch_size",
+    "learning_rate",
+    "gamma",
+    "tau",
+    "buffer_size",
+    "learning_starts",
+    "net_arch",
+    "train_freq",
+    "gradient_steps",
+)
+
+
+def cannot(why: str) -> BadInput:
+    """The error for what a stack does not do."""
+    return BadInput(f"together: {why}; or leave --together out")
+
+
 class Stack:
     """n agents of one plan, updated together; `agents` are ordinary ones, brought up to date by `write_back`.
 
@@ -34,21 +53,42 @@ class Stack:
     numbers of a stack come from one generator: its seeds are independent, but another number of them gives other curves.
     """
 
+    knows: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, plan: Plan, seeds: list[int], device: str):
-        world = make_world(plan.env)
         self.agents: list[Any] = [make_agent(plan, seed, "cpu") for seed in seeds]
         self.plan, self.first, self.device, self.half = plan, self.agents[0], device, plan.precision == "bf16"
-        if world is None or plan.num_envs != 1 or callable(self.first.learning_rate):
-            raise BadInput("together: Vauban's own environments, one copy a seed, at a constant learning rate")
-        if getattr(self.first, "normalise_goals", False) or getattr(self.first, "rewards", "sparse") != "sparse":
-            raise BadInput("together: neither normalised goals nor dense rewards")
-        self.world: World = world
+        self.world: World = self.refuse(plan, self.first)
         self.weight = float(getattr(self.first, "goal_weight", 0.0))
         self.updates = self.first.gradient_steps
-        self.copies, self.moves = _rounds(self.first.train_freq.frequency, world.horizon)
+        self.copies, self.moves = _rounds(self.first.train_freq.frequency, self.world.horizon)
         self.generator = torch.Generator(device).manual_seed(seeds[0])
         self.draws = Draws(device, self.generator)
         self._begin(len(seeds), np.random.default_rng(seeds[0]))
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        """The world of a plan; whatever a stack would do otherwise than the agent itself is refused."""
+        world = make_world(plan.env)
+        if world is None or not world.moves_tensors or plan.num_envs != 1:
+            raise cannot(f"{plan.env} does not move tensors: ContinuousSeek, BitFlipping, DriveSeek and NoisySeek do")
+        unknown = sorted(set(plan.settings) - {*_KNOWN, *cls.knows})
+        if unknown:
+            raise cannot(f"{', '.join(unknown)}: only {', '.join(sorted({*_KNOWN, *cls.knows}))} are known to a stack")
+        if callable(agent.learning_rate) or agent.gradient_steps < 1 or agent.train_freq.unit.value != "step":
+            raise cannot("a constant learning_rate, gradient_steps above zero and train_freq in steps are needed")
+        if plan.precision != "fp32" and not world.goal_set:
+            raise BadInput(
+                f"precision {plan.precision} is for encoders of goal sets; {plan.env} has none: leave it out"
+            )
+        copies, _ = _rounds(agent.train_freq.frequency, world.horizon)
+        hindsight = isinstance(agent.replay_buffer, HerReplayBuffer)
+        least = copies * world.horizon if hindsight else 1
+        if agent.learning_starts < least:
+            raise cannot(
+                f"learning_starts={agent.learning_starts} is before anything can be learned: {least} or more is needed"
+            )
+        return world
 
     def _begin(self, seeds: int, rng: np.random.Generator) -> None:
         """Draw all episodes' first states and goals, and lay out worlds and replay."""
@@ -61,11 +101,13 @@ class Stack:
         }
         self.goals = begun.pop("goal")
         self.starts, self.state = begun, {key: value[:, 0].clone() for key, value in begun.items()}
-        length = min(self.first.buffer_size // self.copies // horizon, episodes) * horizon
-        if length < steps and self.moves % horizon:
-            raise BadInput(
-                f"together: a buffer of {self.first.buffer_size} is shorter than the training: make it longer"
-            )
+        length = episodes * horizon
+        if self.first.buffer_size < self.plan.steps:
+            length = min(max(1, self.first.buffer_size // self.copies // horizon), episodes) * horizon
+            if self.moves % horizon:
+                raise cannot(
+                    f"buffer_size={self.first.buffer_size} is shorter than the training of {self.plan.steps} steps"
+                )
         buffer = self.first.replay_buffer
         relabelled = buffer.her_ratio if isinstance(buffer, HerReplayBuffer) else None
         goals = self.goals.unflatten(0, (seeds, self.copies))
@@ -127,8 +169,11 @@ class Stack:
             total += reward
         return success.view(-1, episodes).float().mean(1), total.view(-1, episodes).mean(1)
 
+    def check(self) -> None:
+        """Say so if something went wrong on the device."""
+
     def refit(self, steps: int) -> bool:
-        """Say so if something went wrong on the device; whether shapes are others from now on, after so many steps."""
+        """Whether shapes are others from now on, after so many steps."""
         return False
 
     def features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
