@@ -67,7 +67,7 @@ def connect(place: Place, purpose: str) -> Any:
         return ray
     address = place.address or os.environ.get("RAY_ADDRESS") or "local"
     if address != "local":
-        _check_answers(address)
+        _check_answers(address, "ray:address" if place.address else "RAY_ADDRESS")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
@@ -107,21 +107,21 @@ def _own_numbers() -> list[str]:
         return [ray.util.get_node_ip_address()]
 
 
-def _parts(address: str) -> tuple[str, int]:
+def _parts(address: str, given: str = "ray:address") -> tuple[str, int]:
     if "://" in address:
         raise BadInput(
-            f"ray:address={address}: the address of a cluster is host:port, as ray start --head prints it; Ray's client "
+            f"{given}={address}: the address of a cluster is host:port, as ray start --head prints it; Ray's client "
             "(ray://) is not used: run this command on a machine of the cluster"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise BadInput(f"ray:address={address} is not host:port, for example ray:address=10.0.0.1:6379")
+        raise BadInput(f"{given}={address} is not host:port, for example {given}=10.0.0.1:6379")
     return host, int(port)
 
 
-def _check_answers(address: str) -> None:
+def _check_answers(address: str, given: str) -> None:
     """Refuse an address where no Ray cluster answers; Ray itself would try for up to a minute and then end the process."""
-    host, port = _parts(address)
+    host, port = _parts(address, given)
     advice = "is it the one that ray start --head printed, and is the cluster up?"
     try:
         socket.create_connection((host, port), timeout=REACHED).close()
@@ -140,9 +140,12 @@ def _check_answers(address: str) -> None:
         said = subprocess.run(asking, capture_output=True, text=True, timeout=HEALTHY)
     except subprocess.TimeoutExpired:
         raise BadInput(f"no Ray cluster answers at {address} (no answer in {HEALTHY:g} s): {advice}") from None
-    if (
-        said.returncode and "AuthenticationError" not in said.stderr
-    ):  # then one answers, and ray.init says what it lacks
+    if "AuthenticationError" in said.stderr:
+        raise BadInput(
+            f"the Ray cluster at {address} wants its token: set RAY_AUTH_MODE=token here too, and let Ray find the token "
+            "that ray get-auth-token prints there, in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+        )
+    if said.returncode:
         last = (said.stderr.strip().splitlines() or ["no reason given"])[-1][:200]
         raise BadInput(f"what answers at {address} is no Ray cluster ({last}): {advice}")
 

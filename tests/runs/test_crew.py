@@ -21,7 +21,7 @@ from vauban.cli import app
 from vauban.cluster import Place
 from vauban.errors import BadInput, MissingExtra, RunRefused, VaubanError
 from vauban.inputs import prepare
-from vauban.runs import tallies
+from vauban.runs import crew, tallies
 from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.derive import read_tallies
 from vauban.smoothed import SmoothedClassifier
@@ -167,12 +167,15 @@ class Net(torch.nn.Module):
         return torch.stack([x.mean(dim=1), weight * x[:, 0], weight * x[:, 1]], dim=1)
 """
 
+READ = "from pathlib import Path\nweight = float((Path(__file__).parent / 'weight.txt').read_text())\n"
+
 
 @pytest.mark.parametrize(
     ("name", "net", "helper", "complaint"),
     [
         ("commented", OURS + "# the same to the letter, but for this line\n", "weight = 1.0\n", "model: sha256 "),
-        ("deeper", OURS, "weight = 1.0000001\n", "scores: sha256 "),
+        ("deeper", OURS, "weight = 1.0 + 0.0\n", "model: sha256 "),
+        ("beside", OURS, READ, "scores: sha256 "),
         ("missing", None, "", "it cannot build the model: No module named 'missing'"),
     ],
 )
@@ -185,11 +188,13 @@ def test_a_worker_with_another_model_is_refused(
     helper: str,
     complaint: str,
 ) -> None:
-    """Its code is another, or what that imports is, or it has none: votes of two models never meet in one run."""
+    """Its code is another, or what that imports is, or what that reads, or it has none: votes of two models never meet."""
     ours, their = tmp_path / "ours", f"{name}_helper"
     ours.mkdir()
     (ours / f"{name}.py").write_text(OURS.format(helper=their))
-    (ours / f"{their}.py").write_text("weight = 1.0\n")
+    (ours / f"{their}.py").write_text(helper if name == "beside" else "weight = 1.0\n")
+    for folder, weight in ((ours, "1.0"), (ray_cluster.code, "1.0000001")):
+        (folder / "weight.txt").write_text(weight)
     if net is not None:
         (ray_cluster.code / f"{name}.py").write_text(net.format(helper=their))
         (ray_cluster.code / f"{their}.py").write_text(helper)
@@ -199,7 +204,7 @@ def test_a_worker_with_another_model_is_refused(
         run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=model)
     assert complaint in str(refused.value)
     assert lines(tmp_path / "run") == []
-    assert ("model: sha256 " in str(refused.value)) == (name == "commented")
+    assert ("model: sha256 " in str(refused.value)) == (name in ("commented", "deeper"))
 
 
 def test_the_same_code_in_another_folder_is_the_same_model(
@@ -234,6 +239,59 @@ def test_what_a_model_does_wrong_is_said_as_here(tmp_path: Path, ray_cluster: An
             run(tmp_path / on[:3], on=on, model=spoiled)
         texts.append(str(problem.value).partition(" ")[2])
     assert texts[0] == texts[1]
+
+
+def test_an_error_in_a_worker_is_said_in_a_line(tmp_path: Path, ray_cluster: Any) -> None:
+    home = os.getpid()
+
+    def fails(views: torch.Tensor) -> torch.Tensor:
+        if os.getpid() != home and (views[:, 0] - views[:, 1]).abs().max() > 1.2:
+            raise RuntimeError("only there")
+        return views[:, :3]
+
+    with pytest.raises(VaubanError, match="failed.*RuntimeError: only there"):
+        run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=fails)
+
+
+def test_a_model_that_cannot_travel_is_refused_before_anything_changes(tmp_path: Path, ray_cluster: Any) -> None:
+    lock = threading.Lock()
+
+    def still(views: torch.Tensor) -> torch.Tensor:
+        with lock:
+            return views[:, :3]
+
+    with pytest.raises(BadInput, match="cannot be sent to other machines"):
+        run(tmp_path / "new", on=ray_cluster.on, model=still)
+    assert not (tmp_path / "new").exists()
+    settings = Settings(n=None, alpha=0.01, stop="anytime")
+    run(tmp_path / "sealed", settings, model=still, seconds=0.5)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "sealed").iterdir()}
+    with pytest.raises(BadInput, match="cannot be sent to other machines"):
+        run(tmp_path / "sealed", settings, model=still, seconds=0.5, on=ray_cluster.on)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "sealed").iterdir()} == before
+
+
+def test_anytime_does_without_workers_for_which_there_is_no_room(
+    tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(crew, "_LATE", 0.5)
+    settings = Settings(n=None, alpha=0.01, stop="anytime")
+    run(tmp_path / "first", settings, seconds=3.0, on=ray_cluster.on)
+
+    @ray.remote(num_cpus=1)
+    class Busy:
+        def here(self) -> bool:
+            return True
+
+    busy = Busy.remote()
+    assert ray.get(busy.here.remote())
+    began = time.monotonic()
+    run(tmp_path / "second", settings, seconds=3.0, on=ray_cluster.on)
+    assert time.monotonic() - began < 30
+    verify_run(tmp_path / "second")
+    ray.kill(busy)
 
 
 def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:

@@ -23,6 +23,7 @@ from vauban.runs import manifest as manifests
 from vauban.runs.crew import Crew, errand
 from vauban.runs.derive import CLAIMS, SEAL, Votes, certificates, read_tallies
 from vauban.runs.folder import Outlook, Source, begin, check_sealed, close, locked, manifest_of
+from vauban.runs.likeness import packed, unpacked
 from vauban.runs.manifest import Manifest
 from vauban.runs.poll import Done, Job, lacking_votes, poll, wanted
 from vauban.runs.stopped import described, is_endless
@@ -94,6 +95,8 @@ def certify(
     check_seconds(settings.way, seconds, needed=False)
     _check_labels(settings, source, len(inputs.values), smoothed.num_classes)
     ray = None if place.here else connect(place, "certifying on other machines")
+    if ray is not None:
+        unpacked(packed(smoothed.model, ray.cloudpickle.dumps))
     with locked(folder):
         secret = _seed(folder, seed)
         voter = _voter(folder, smoothed, inputs, settings)
@@ -105,8 +108,6 @@ def certify(
             check_sealed(folder, votes)
             if not is_endless(manifest):
                 return certificates(votes)[0]
-        for file in (SEAL, CLAIMS):
-            (folder / file).unlink(missing_ok=True)
         torch.set_num_threads(manifest["compute"]["threads"])
         asked = _Asked(smoothed, inputs, votes, secret, order)
         try:
@@ -177,12 +178,14 @@ class _Asked:
 
 
 def _keep(folder: Path, votes: Votes, tallies: Tallies, tick: Tick | None) -> None:
-    """Write tallies as they come, telling `tick` of inputs that have enough."""
+    """Write tallies as they come, telling `tick` of inputs that have enough; with the first one a seal is broken."""
     with (
         Writer(folder, manifests.identity(votes.manifest), votes.sound_length) as writer,
         closing(tallies),  # type: ignore[type-var]
     ):
-        for tally, last in tallies:
+        for number, (tally, last) in enumerate(tallies):
+            for file in (SEAL, CLAIMS) if number == 0 else ():
+                (folder / file).unlink(missing_ok=True)
             writer.keep(tally)
             if last and tick:
                 tick(1)

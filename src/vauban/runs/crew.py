@@ -20,7 +20,7 @@ from vauban.asking import Tick
 from vauban.cluster import Place
 from vauban.errors import BadInput, RunRefused, VaubanError
 from vauban.inputs import Inputs
-from vauban.runs.likeness import likeness, packed, unpacked
+from vauban.runs.likeness import SAMPLES, likeness, packed, unpacked
 from vauban.runs.manifest import Manifest
 from vauban.runs.poll import Done, Job, Wanted
 from vauban.runs.tallies import Tally
@@ -36,6 +36,7 @@ REPORTS = 64
 
 _TURN = 0.5
 _SLOW_START = 30.0
+_LATE = 10.0
 
 
 def errand(
@@ -43,7 +44,7 @@ def errand(
 ) -> Errand:
     """What the workers of a run are sent; the smoothed classifier has the run's shape, this process the run's threads."""
     voter = smoothed.voter(inputs, share=job.shares)
-    samples = Inputs(inputs.values[: voter.places].clone(), inputs.levels)
+    samples = Inputs(inputs.values[: max(voter.places, SAMPLES)].clone(), inputs.levels)
     model = packed(smoothed.model, dumps)
     sha256 = manifest["model"]["sha256"]
     options = {
@@ -120,11 +121,23 @@ class Crew:
         some._slots, some._handout = self._slots[:workers], handout
         return some
 
-    def gather(self) -> None:
-        """Wait until every worker is ready."""
+    def gather(self, patience: float | None = None) -> None:
+        """Wait until every worker is ready; with `patience`, so long for others once one is, and do without them."""
+        first: float | None = None
         while not all(slot.ready for slot in self._slots):
             for _ in self._hear(None):
                 pass
+            if first is None and any(slot.ready for slot in self._slots):
+                first = time.monotonic()
+            if first is not None and patience is not None and time.monotonic() - first > patience:
+                self._dismiss([slot for slot in self._slots if not slot.ready])
+
+    def _dismiss(self, slots: Sequence[_Slot]) -> None:
+        """Do without these workers."""
+        for slot in slots:
+            self._ray.kill(slot.worker)
+        self._slots = [slot for slot in self._slots if slot not in slots]
+        self._calls = {call: slot for call, slot in self._calls.items() if slot not in slots}
 
     def poll(
         self, wanted: Sequence[Wanted], *, tick: Tick | None = None, seconds: float | None = None
@@ -134,7 +147,7 @@ class Crew:
         Where inputs never have enough, each worker gets its part of them, all begin together, and it ends after `seconds`.
         """
         if self._job.endless:
-            self.gather()
+            self.gather(_LATE)
             for i, slot in enumerate(self._slots):
                 slot.own.extend(wanted[i :: len(self._slots)])
         else:
@@ -193,8 +206,9 @@ class Crew:
             slot = self._calls.pop(call)
             try:
                 said = self._ray.get(call)
-            except self._ray.exceptions.RayTaskError:
-                raise
+            except self._ray.exceptions.RayTaskError as problem:
+                cause = problem.cause or problem
+                raise VaubanError(f"{slot.name} failed: {type(cause).__name__}: {_short(cause)}") from None
             except self._ray.exceptions.RayError as problem:
                 self._bury(slot, problem)
                 continue
@@ -225,11 +239,12 @@ class Crew:
         self._slots.remove(slot)
 
     def _say_slow(self) -> None:
-        if self._told_slow or any(slot.ready for slot in self._slots):
+        self._told_slow = self._told_slow or any(slot.ready for slot in self._slots)
+        if self._told_slow:
             return
         if time.monotonic() - self._began > _SLOW_START:
             self._told_slow = True
-            needs = " and ".join(f"{value} {name[4:].upper()}" for name, value in self._needs.items() if value)
+            needs = " and ".join(f"{value} {name[4:-1].upper()}" for name, value in self._needs.items() if value)
             warnings.warn(
                 f"no worker is ready after {_SLOW_START:g} s; each needs {needs}: is the cluster busy? waiting on",
                 stacklevel=2,

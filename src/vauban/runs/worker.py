@@ -121,6 +121,10 @@ class Worker:
                     break
         except VaubanError as problem:
             return self._report(reached, problem)
+        except Exception as problem:
+            return self._report(
+                reached, VaubanError(f"the model failed in a worker: {type(problem).__name__}: {problem}")
+            )
         return self._report(reached)
 
     def _tallies(self) -> Iterator[tuple[Tally, bool]]:
