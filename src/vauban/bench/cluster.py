@@ -124,6 +124,7 @@ def draw(path: Path, result: dict[str, Any], estimates: list[dict[str, float]]) 
     left.bar(names, [result["here"], result["one"], result["all"]], width=0.55)
     left.plot([0.7, 2.3], [count * result["one"]] * 2, "k--", lw=1, label=f"{count} times 1 worker")
     left.set(ylabel="votes per second", title=f"measured: efficiency {result['efficiency']:.2f}")
+    left.set_ylim(0, 1.2 * max(result["all"], count * result["one"]))
     left.legend(frameon=False, loc="upper left")
     gpus = [one["gpus"] for one in estimates]
     right.loglog(gpus, [one["seconds"] for one in estimates], lw=2, label="all")
