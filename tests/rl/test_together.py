@@ -415,6 +415,7 @@ def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_KEEP", 0.0)
+    monkeypatch.setattr(loop, "_RARELY", 0)
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
 

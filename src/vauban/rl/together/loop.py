@@ -27,7 +27,7 @@ from vauban.rl.training import Tick, append_row, interruptible, is_complete, loo
 CHECKPOINT = "together.checkpoint.pt"
 _WARM_UP = 3
 _TELL = 100  # steps
-_KEEP = 120.0  # seconds
+_KEEP, _RARELY = 120.0, 20  # seconds between checkpoints, and how many times as long as one takes
 _capturing = threading.Lock()
 
 
@@ -111,7 +111,7 @@ def train_together(
                 if (now := time.perf_counter()) - kept > wait:
                     _put_down(folder, stack, seeds, steps, now - began)
                     kept = time.perf_counter()
-                    wait = max(_KEEP, 20 * (kept - now))
+                    wait = max(_KEEP, _RARELY * (kept - now))
             if steps - told >= _TELL or steps >= plan.steps:
                 tick(len(seeds) * (steps - told))
                 told = steps
