@@ -1,12 +1,9 @@
-"""Seeds trained together: the same update as each agent's own, the same replay, the same files."""
+"""Seeds trained together: the same update as each agent's own, the same replay, the same looks."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,34 +11,16 @@ import pytest
 import torch
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
+from stacks import SETS, SMALL, bits, plan, sets
 
-from vauban.errors import BadInput, RunRefused
-from vauban.rl.curves import curve_file, read_rows
+from vauban.errors import BadInput
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import check_together, loop, stack_of, train_together
+from vauban.rl.together import check_together, stack_of
 from vauban.rl.together.goal_sets import Items
-from vauban.rl.together.loop import CHECKPOINT
 from vauban.rl.together.nets import StackedMLP
 from vauban.rl.together.replay import Replay
-from vauban.rl.training import load_agent, open_run
-
-SMALL = {"net_arch": [16, 16], "batch_size": 24, "learning_starts": 30}
-SETS = {"batch_size": 12, "learning_starts": 40, "net_arch": [16]}
-BITS = {"net_arch": [16], "batch_size": 24, "max_grad_norm": 0.05}
-
-
-def plan(algo: str = "reengage-ddpg", **settings: Any) -> Plan:
-    return Plan(algo, "ContinuousSeek-v0:dim=3", {**SMALL, **settings}, steps=100, every=50, episodes=4)
-
-
-def sets(algo: str = "multi-reengage-ddpg", env: str = "DriveSeek-v0:max_goals=9", **settings: Any) -> Plan:
-    return Plan(algo, env, {**SETS, **settings}, steps=80, every=40, episodes=3)
-
-
-def bits(algo: str = "reengage-dqn", **settings: Any) -> Plan:
-    return Plan(algo, "BitFlipping-v0:dim=4", {**BITS, **settings}, steps=640, every=320, episodes=4)
 
 
 @pytest.mark.parametrize(
@@ -253,78 +232,6 @@ def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
         assert own == pytest.approx((success[k].item(), reward[k].item()), abs=1e-5)
 
 
-def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
-    settings = {
-        "net_arch": [32, 32],
-        "batch_size": 64,
-        "learning_starts": 100,
-        "learning_rate": 3e-3,
-        "goal_weight": 0.1,
-    }
-    asked = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=1,epsilon=0.4", settings, steps=600, every=200, episodes=50)
-    open_run(tmp_path, asked, "x")
-    told: list[int] = []
-    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
-    assert sum(told) == 1200
-    ends = []
-    for seed in (0, 1):
-        rows = read_rows(curve_file(tmp_path, seed))
-        assert [row["steps"] for row in rows] == [0, 200, 400, 600]
-        assert rows[0]["success"] < 0.5
-        ends.append(rows[-1]["success"])
-        agent = load_agent(tmp_path, asked.algo, asked.env, seed)
-        assert agent.num_timesteps == 600
-        again = evaluate(agent, asked.env, 50, seed=1_000_003 * (seed + 1) + 600)
-        assert again[0] == pytest.approx(rows[-1]["success"])
-    assert min(ends) > 0.9
-    stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
-    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
-    assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
-
-
-def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: Path) -> None:
-    stack: Any = stack_of(bits(), [0, 1], "cpu")
-    assert (stack.copies, stack.moves, stack.updates, stack.steps_a_round) == (16, 4, 40, 64)
-    open_run(tmp_path, bits(), "x")
-    assert train_together(tmp_path, bits(), [0, 1], device="cpu", tick=lambda _: None)
-    rows = read_rows(curve_file(tmp_path, 1))
-    assert [row["steps"] for row in rows] == [0, 320, 640]
-    assert rows[-1]["success"] >= rows[0]["success"]
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [plan(goal_weight=0.2), plan("sac"), sets(), replace(sets(batch_size=256), precision="bf16"), bits()],
-    ids=lambda p: f"{p.algo} {p.precision}",
-)
-def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
-    ends: list[Any] = []
-    for name, stops in (("whole", False), ("halves", True)):
-        folder, rounds = tmp_path / name, itertools.count()
-        open_run(folder, asked, "x")
-
-        def stop(rounds: Any = rounds, stops: bool = stops) -> bool:
-            if stops and next(rounds) == asked.steps // 2 // (64 if "dqn" in asked.algo else 1):
-                os.kill(os.getpid(), signal.SIGINT)
-            return False
-
-        complete = train_together(folder, asked, [0, 1], device="cpu", tick=lambda _: None, stop=stop)
-        assert complete != stops
-        if stops:
-            with pytest.raises(RunRefused, match="stopped with --seeds 2"):
-                train_together(folder, asked, [0], device="cpu", tick=lambda _: None)
-            again: list[int] = []
-            assert train_together(folder, asked, [0, 1], device="cpu", tick=again.append)
-            assert again[0] > asked.steps
-            assert sum(again) == 2 * asked.steps
-        assert not list(folder.glob("*.pt"))
-        rows = [{**row, "seconds": 0} for row in read_rows(curve_file(folder, 1))]
-        agent: Any = load_agent(folder, asked.algo, asked.env, 1)
-        ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
-    assert ends[0][0] == ends[1][0]
-    assert torch.equal(ends[0][1], ends[1][1])
-
-
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -354,84 +261,3 @@ def test_what_a_stack_would_do_otherwise_is_refused(asked: Plan, why: str) -> No
 def test_half_precision_is_refused_where_nothing_would_use_it() -> None:
     with pytest.raises(BadInput, match="precision bf16 is for encoders"):
         check_together(replace(plan(), precision="bf16"))
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        replace(plan(), steps=47),
-        replace(sets(), steps=20, every=20),
-        replace(bits(), steps=30),
-        replace(plan(), steps=20, every=20),
-    ],
-    ids=str,
-)
-def test_trainings_of_odd_and_short_lengths(asked: Plan, tmp_path: Path) -> None:
-    open_run(tmp_path, asked, "x")
-    assert train_together(tmp_path, asked, [0], device="cpu", tick=lambda _: None)
-    assert read_rows(curve_file(tmp_path, 0))[-1]["steps"] >= asked.steps
-
-
-def test_complete_seeds_are_never_trained_over(tmp_path: Path) -> None:
-    open_run(tmp_path, plan(), "x")
-    assert train_together(tmp_path, plan(), [0, 1], device="cpu", tick=lambda _: None)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(RunRefused, match="2 complete seeds of 3.*--seeds 2"):
-        train_together(tmp_path, plan(), [0, 1, 2], device="cpu", tick=lambda _: None)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    with pytest.raises(RunRefused, match="together=True instead of False"):
-        open_run(tmp_path, replace(plan(), together=True), "x")
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty", "other", "key", "device", "no curve", "curve"])
-def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
-    open_run(tmp_path, plan(), "x")
-    rounds = itertools.count()
-    assert not train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=lambda: next(rounds) == 60)
-    path, curve = tmp_path / CHECKPOINT, curve_file(tmp_path, 0)
-    content = path.read_bytes()
-    if damage == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "other":
-        path.write_bytes(b"no checkpoint at all")
-    elif damage in ("key", "device"):
-        kept = torch.load(path, weights_only=True)
-        if damage == "key":
-            del kept["stack"]
-        else:
-            kept["device"] = "cuda"
-        torch.save(kept, path)
-    elif damage == "no curve":
-        curve.unlink()
-    else:
-        curve.write_text("steps,success,reward,seconds\n0,zero,-10,0\n50,0,-10,1\n")
-    with pytest.raises(BadInput if damage == "curve" else RunRefused, match="no learning curve|remove|--device cuda"):
-        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None)
-
-
-def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "_KEEP", 0.0)
-    monkeypatch.setattr(loop, "_RARELY", 0)
-    open_run(tmp_path, plan(), "x")
-    rounds = itertools.count()
-
-    def killed() -> bool:
-        if next(rounds) == 70:
-            raise RuntimeError("killed")
-        return False
-
-    with pytest.raises(RuntimeError, match="killed"):
-        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=killed)
-    told: list[int] = []
-    assert train_together(tmp_path, plan(), [0], device="cpu", tick=told.append)
-    assert told[0] == 50
-    whole = tmp_path / "whole"
-    open_run(whole, plan(), "x")
-    assert train_together(whole, plan(), [0], device="cpu", tick=lambda _: None)
-    one, two = (load_agent(folder, plan().algo, plan().env, 0) for folder in (tmp_path, whole))
-    for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
-        assert torch.equal(a, b)

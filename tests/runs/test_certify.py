@@ -218,3 +218,14 @@ def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spac
     (tmp_path / "run" / "seal.json").unlink()
     run(tmp_path / "run", half_spaces)
     verify_run(tmp_path / "run")
+
+
+def test_a_seal_does_not_outlive_the_votes_it_closed(tmp_path: Path, half_spaces: Model) -> None:
+    whole = run(tmp_path / "run", half_spaces)
+    kept = (tmp_path / "run" / tallies.FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / "run" / tallies.FILE).write_bytes(b"".join(kept[:-1]))
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", failing_after(half_spaces, 0))
+    assert not (tmp_path / "run" / "seal.json").exists()
+    assert run(tmp_path / "run", half_spaces) == whole
+    verify_run(tmp_path / "run")

@@ -108,6 +108,8 @@ def certify(
             check_sealed(folder, votes)
             if not is_endless(manifest):
                 return certificates(votes)[0]
+        else:
+            _unseal(folder)
         torch.set_num_threads(manifest["compute"]["threads"])
         asked = _Asked(smoothed, inputs, votes, secret, order)
         try:
@@ -184,11 +186,16 @@ def _keep(folder: Path, votes: Votes, tallies: Tallies, tick: Tick | None) -> No
         closing(tallies),  # type: ignore[type-var]
     ):
         for number, (tally, last) in enumerate(tallies):
-            for file in (SEAL, CLAIMS) if number == 0 else ():
-                (folder / file).unlink(missing_ok=True)
+            if number == 0:
+                _unseal(folder)
             writer.keep(tally)
             if last and tick:
                 tick(1)
+
+
+def _unseal(folder: Path) -> None:
+    for file in (SEAL, CLAIMS):
+        (folder / file).unlink(missing_ok=True)
 
 
 def _outlook(votes: Votes) -> Outlook:
