@@ -409,6 +409,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("gpu_votes.json"))
     parser.add_argument("--tiny", action="store_true", help="small networks, to try the script out on a CPU")
+    parser.add_argument("--only", choices=[network.name for network in NETWORKS], help="one network alone")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -422,7 +423,7 @@ def main() -> None:
         "sigma": SIGMA,
     }
     report.write()
-    networks = TINY if args.tiny else NETWORKS
+    networks = TINY if args.tiny else [network for network in NETWORKS if args.only in (None, network.name)]
     for network in networks:
         measure(report, network, headline=network is networks[-1], args=args)
     for network in networks:

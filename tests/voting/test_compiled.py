@@ -13,7 +13,7 @@ from vauban.models import build as network
 from vauban.runs.certify import Settings, Source, certify
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.smoothing import build
+from vauban.smoothing import build, grid
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.random import Stream, addresses, round_keys
 from vauban.verify import verify_run
@@ -85,14 +85,23 @@ def test_compiled_votes_are_the_plain_ones_and_the_manifest_says_so(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["gaussian:sigma=0.25", "uniform:sigma=0.4", "splitting:sigma=0.5,sampled=true"])
+@pytest.mark.parametrize(
+    ("spec", "long"),
+    [
+        ("gaussian:sigma=0.25", False),
+        ("gaussian:sigma=0.25", True),
+        ("uniform:sigma=0.4", False),
+        ("splitting:sigma=0.5,sampled=true", False),
+    ],
+)
 def test_noise_compiled_with_the_network_has_the_same_bits_and_is_one_graph(
-    spec: str, monkeypatch: pytest.MonkeyPatch
+    spec: str, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU as a GPU would do it: no number is waited for, no part of the work stays outside."""
     want = Voter(pixels, build(spec), 36, 20, CPU, block=10)
     plain = want.answer(want.made(PLACES, 255))
     monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
+    monkeypatch.setattr(grid, "_LONG", 0 if long else grid._LONG)
     monkeypatch.setattr(Voter, "_fuses", property(lambda self: self.compiled))
     torch._dynamo.utils.counters.clear()
     fast = Voter(pixels, build(spec), 36, 20, CPU, block=10, compiled=True)

@@ -83,12 +83,28 @@ class GridNoise:
             return torch.from_numpy(noise.reshape(len(words), 3 * main))[:, :size]
         guide, _, shifts = self._on(words.device)
         pieces = (words[:, None, :main] >> shifts[:, None] & 0xFFFF).flatten(1)
+        if size > _LONG:
+            return self._long_rows(words, settled(guide[pieces]), main, more)[:, :size].int()
         guided = guide[pieces].int()
         cut = guided == self._cut
         rank = _ranks(cut).clamp(0, more - 1)
         rest = words[:, main:].gather(1, rank.long()) & (1 << _REST) - 1
         found = self._search(torch.where(cut, pieces << _REST | rest, 0))
         return torch.where(cut, found, guided)[:, :size]
+
+    def _long_rows(self, words: torch.Tensor, guided: torch.Tensor, main: int, more: int) -> torch.Tensor:
+        """The same numbers where rows are long: the few that are open are brought together, searched and put back.
+
+        The m-th open number of a row goes to slot m; decided ones all go to one more slot, which nobody reads.
+        """
+        shifts = self._on(words.device)[2]
+        cut = guided == self._cut
+        slot = torch.where(cut, _ranks(cut).clamp(0, more - 1), more).long()
+        places = torch.arange(guided.shape[1], dtype=torch.int32, device=words.device).expand_as(guided)
+        place = places.new_zeros(len(words), more + 1).scatter(1, slot, places)[:, :more].long()
+        piece = words[:, :main].gather(1, place % main) >> shifts[place // main] & 0xFFFF
+        found = self._search(piece << _REST | words[:, main:] & (1 << _REST) - 1).to(guided.dtype)
+        return torch.where(cut, torch.nn.functional.pad(found, (0, 1)).gather(1, slot), guided)
 
     def _packed_on_cpu(self, words: np.ndarray, size: int) -> np.ndarray:
         """Packed noise [3, n, words for three], number i * main + j of a row at [i, row, j]."""
@@ -113,6 +129,17 @@ class GridNoise:
         cut = np.flatnonzero(noise == self._cut)
         noise[cut] = self.law(flat[cut])
         return torch.from_numpy(noise).view(words.shape)
+
+
+@torch.library.custom_op("vauban::settled", mutates_args=())
+def settled(x: torch.Tensor) -> torch.Tensor:
+    """A copy that a compiler keeps in memory: what is looked up at random is looked up once, not by everyone who needs it."""
+    return x.clone()
+
+
+@settled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
 
 
 def _ranks(cut: torch.Tensor) -> torch.Tensor:
