@@ -10,8 +10,14 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n 2
 
-test-slow: install
-	$(BIN)/python -m pytest -n 2 -m slow || [ $$? -eq 5 ]  # 5: there are none yet
+# Kernels for GPUs are tried with Triton's interpreter. It is kept apart: torch for CPUs comes without Triton, torch for GPUs with its own.
+test-slow: install $(VENV)/triton
+	$(BIN)/python -m pytest -n 2 -m slow
+	PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py
+
+$(VENV)/triton: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0
+	touch $@
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

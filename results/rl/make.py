@@ -33,8 +33,10 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "bits40-reengage-mean": {
         "algo": "reengage-dqn", "env": f"{BITS}:dim=40", "alpha": 0.0125, "steps": 2_560_000, "every": 25_600,
     },
-    "seek20-sac": {"algo": "sac", "env": f"{SEEK}:dim=20", "label": "SAC + HER"},
-    "seek20-sac-reengage": {"algo": "reengage-sac", "env": f"{SEEK}:dim=20", "alpha": 0.2},
+    "seek10-sac": {"algo": "sac", "env": f"{SEEK}:dim=10", "label": "SAC + HER"},
+    "seek10-sac-reengage": {
+        "algo": "reengage-sac", "env": f"{SEEK}:dim=10", "alpha": 0.2, "label": "SAC + ReenGAGE, alpha 0.2",
+    },
     "drive-ddpg": {"algo": "ddpg", "env": DRIVE, "label": "DDPG", "precision": "bf16"},
     "drive-multi": {"algo": "multi-reengage-ddpg", "env": DRIVE, "alpha": 0.2, "precision": "bf16"},
     "drive-apart-ddpg": {
@@ -43,6 +45,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "drive-apart-multi": {
         "algo": "multi-reengage-ddpg", "env": DRIVE, "alpha": 0.2, "label": "Multi-ReenGAGE, alpha 0.2, two encoders",
         "precision": "bf16", "set": {"share_encoder": False},
+    },
+    "drive-pictures-ddpg": {
+        "algo": "ddpg", "env": DRIVE, "label": "DDPG, pictures", "precision": "bf16", "every": 2_000,
+        "set": {"encoder": "pictures"},
+    },
+    "drive-pictures-multi": {
+        "algo": "multi-reengage-ddpg", "env": DRIVE, "alpha": 0.2, "label": "Multi-ReenGAGE, alpha 0.2, pictures",
+        "precision": "bf16", "every": 2_000, "set": {"encoder": "pictures"},
     },
     "noisy-ddpg": {"algo": "ddpg", "env": NOISY, "label": "DDPG", "precision": "bf16"},
     "noisy-multi": {"algo": "multi-reengage-ddpg", "env": NOISY, "alpha": 0.2, "precision": "bf16"},

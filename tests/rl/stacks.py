@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
+
+from vauban.rl.envs import DriveSeek
 from vauban.rl.recipes import Plan
 
 SMALL = {"net_arch": [16, 16], "batch_size": 24, "learning_starts": 30}
@@ -21,3 +25,10 @@ def sets(algo: str = "multi-reengage-ddpg", env: str = "DriveSeek-v0:max_goals=9
 
 def bits(algo: str = "reengage-dqn", **settings: Any) -> Plan:
     return Plan(algo, "BitFlipping-v0:dim=4", {**BITS, **settings}, steps=640, every=320, episodes=4)
+
+
+def some_sets(rng: np.random.Generator, agents: int, sets: int, most: int) -> torch.Tensor:
+    """Goal sets (agents, sets, most, 3) of different sizes, some of them empty."""
+    sizes = rng.integers(0, most + 1, agents * sets)
+    packed = DriveSeek(max_goals=most).pack([rng.integers(-9, 9, (int(n), 2)) for n in sizes])
+    return torch.as_tensor(packed).view(agents, sets, most, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -10,17 +11,18 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import create_mlp
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
-from stacks import SETS, SMALL, bits, plan, sets
+from stacks import SETS, SMALL, bits, plan, sets, some_sets
 
 from vauban.errors import BadInput
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
 from vauban.rl.together import check_together, stack_of
-from vauban.rl.together.goal_sets import Items
-from vauban.rl.together.nets import StackedMLP
+from vauban.rl.together.items import Items
 from vauban.rl.together.replay import Replay
+from vauban.rl.together.set_encoder import SetEncoder
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,8 @@ from vauban.rl.together.replay import Replay
         sets("ddpg", share_encoder=False),
         sets(goal_weight=0.3, share_encoder=False),
         sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
+        sets("ddpg", encoder="pictures"),
+        sets(goal_weight=0.3, encoder="pictures"),
         plan("sac"),
         plan("reengage-sac", goal_weight=0.4),
         bits("dqn"),
@@ -83,11 +87,11 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
         torch.testing.assert_close(stack.log_temperature.detach().flatten(), own)
         assert (own != 0).all()
     for mine, of in stack.networks():
-        for k, agent in enumerate(stack.agents):
-            linear = [m for m in of(agent).modules() if isinstance(m, torch.nn.Linear)]
-            for (weight, bias), module in zip(mine.layers, linear, strict=True):
-                torch.testing.assert_close(weight[k].T, module.weight, rtol=1e-3, atol=tolerance)
-                torch.testing.assert_close(bias[k, 0], module.bias, rtol=1e-3, atol=tolerance)
+        copies = [copy.deepcopy(of(agent)) for agent in stack.agents]
+        mine.copy_into(copies)
+        for own, agent in zip(copies, stack.agents, strict=True):
+            for ours, theirs in zip(own.parameters(), of(agent).parameters(), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=tolerance)
 
 
 def test_hindsight_takes_goals_from_the_rest_of_the_same_episode() -> None:
@@ -128,20 +132,44 @@ def test_a_replay_forgets_the_oldest_episodes_and_knows_the_goals_of_the_others(
 
 def test_goals_of_sets_are_laid_out_without_their_dummies() -> None:
     rng = np.random.default_rng(0)
-    world = DriveSeek(max_goals=6)
-    packed = world.pack([rng.integers(-9, 9, (int(n), 2)) for n in rng.integers(0, 7, 10)])
-    goals = torch.as_tensor(packed).view(2, 5, 6, 3)
+    goals = some_sets(rng, agents=2, sets=5, most=6)
     items = Items.of(goals, 30)
-    values = torch.as_tensor(rng.normal(size=(2, 5, 4)))
-    weights = items.points.double().sum(-1, keepdim=True) * torch.ones(4)
-    pooled = items.pool(weights * items.spread(values))
+    values = torch.as_tensor(rng.normal(size=(2, 5, 4))).float()
+    weights = items.points.sum(-1, keepdim=True) * torch.ones(4)
+    sums = items.sums(weights * items.spread(values))
     for agent in range(2):
         for i in range(5):
-            there = goals[agent, i, goals[agent, i, :, 2] != 0, :2].double()
-            torch.testing.assert_close(pooled[agent, i], values[agent, i] * there.sum())
+            there = goals[agent, i, goals[agent, i, :, 2] != 0, :2].float()
+            torch.testing.assert_close(sums[agent, i], values[agent, i] * there.sum(), rtol=1e-5, atol=1e-5)
+            assert items.counts[agent, i] == len(there)
     assert int(items.gates.sum()) == int((goals[..., 2] != 0).sum())
     assert not items.too_many
     assert Items.of(goals, 10).too_many
+
+
+def test_sums_and_products_over_sets_are_those_of_their_goals_one_by_one() -> None:
+    rng = np.random.default_rng(1)
+    goals = some_sets(rng, agents=2, sets=5, most=6)
+    items = Items.of(goals, 30)
+    x, weights = (torch.as_tensor(rng.normal(size=size)).float() for size in ((2, 30, 4), (2, 30)))
+    y, slope = (torch.as_tensor(rng.normal(size=(2, 5, 4))).float() for _ in range(2))
+    sums, dots, (back, total) = items.sums(x, weights), items.dots(x, y), items.back(x, slope, weights, y)
+    plain, none = items.back(x, slope, None, None)
+    for agent in range(2):
+        at = 0
+        for i, count in enumerate(items.counts[agent, :, 0].long().tolist()):
+            mine, own = x[agent, at : at + count], weights[agent, at : at + count]
+            torch.testing.assert_close(sums[agent, i], (mine * own[:, None]).sum(0))
+            torch.testing.assert_close(dots[agent, at : at + count], mine @ y[agent, i])
+            want = (slope[agent, i] + own[:, None] * y[agent, i]) * (mine > 0)
+            torch.testing.assert_close(back[agent, at : at + count], want)
+            torch.testing.assert_close(plain[agent, at : at + count], slope[agent, i] * (mine > 0))
+            torch.testing.assert_close(items.total(weights)[agent, i, 0], own.sum())
+            at += count
+        assert not back[agent, at:].any()
+        assert not dots[agent, at:].any()
+    torch.testing.assert_close(total, back.sum(1, keepdim=True))
+    torch.testing.assert_close(none, plain.sum(1, keepdim=True))
 
 
 def test_a_batch_with_too_many_goals_is_not_passed_over_in_silence() -> None:
@@ -171,27 +199,65 @@ def test_there_is_room_for_the_goals_of_early_episodes_and_later_only_for_those_
     assert not stack.refit(12_040)
 
 
-def test_half_precision_is_near_and_keeps_positions_apart() -> None:
+def encoded(encoder: SetEncoder, items: Items, state: Any, weight: Any) -> tuple[Any, list[Any]]:
+    """Sums over sets of what an encoder says, and the gradients of sum(weight * sums) in all its numbers."""
+    seen = encoder.hidden(items.lay(state, encoder.half))
+    sums = items.sums(seen[-1]).requires_grad_()
+    last = [parameter.requires_grad_() for parameter in encoder.last]
+    pooled = encoder.pooled(sums, items.counts)
+    slope, *heads = torch.autograd.grad((pooled * weight).sum(), [sums, *last])
+    return pooled.detach(), [*encoder.slopes(seen, *items.back(seen[-1], slope, None, None)), *heads]
+
+
+@pytest.mark.parametrize("hidden", [(40,), (40, 40), (40, 30, 20)])
+def test_an_encoders_gradients_are_those_of_autograd_and_half_precision_is_near(hidden: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    layers = [torch.nn.Sequential(torch.nn.Linear(8, 40), torch.nn.ReLU(), torch.nn.Linear(40, 20)) for _ in range(2)]
-    full, half = StackedMLP(layers, "cpu"), StackedMLP(layers, "cpu", half=True)
-    x, weight = torch.randn(2, 64, 8) * 10, torch.randn(2, 64, 20)
-    slopes = []
-    for net in (full, half):
-        for parameter in net.parameters:
-            parameter.requires_grad_()
-        slopes.append(torch.autograd.grad((net(x) * weight).sum(), net.parameters))
-    assert (full(x) - half(x)).norm() < 0.01 * full(x).norm()
-    for exact, near in zip(*slopes, strict=True):
-        assert near.dtype == torch.float32
-        assert (exact - near).norm() < 0.1 * exact.norm()
-    one: Any = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU(), torch.nn.Linear(1, 1))
+    rng = np.random.default_rng(2)
+    items = Items.of(some_sets(rng, agents=2, sets=20, most=9), 200)
+    networks = [torch.nn.Sequential(*create_mlp(8, 20, list(hidden))) for _ in range(2)]
+    state, weight = torch.randn(2, 20, 6) * 10, torch.randn(2, 20, 20)
+    exact, slopes = encoded(SetEncoder(networks, "cpu", half=False), items, state, weight)
+    near, rough = encoded(SetEncoder(networks, "cpu", half=True), items, state, weight)
+    for k, network in enumerate(networks):
+        each = network(torch.cat([items.spread(state)[k], items.points[k]], dim=-1)) * items.gates[k, :, None]
+        pooled = torch.zeros(20, 20).index_add(0, items.rows[k] - 20 * k, each)
+        torch.testing.assert_close(exact[k], pooled.detach(), rtol=1e-4, atol=1e-4)
+        own = torch.autograd.grad((pooled * weight[k]).sum(), list(network.parameters()))
+        for mine, theirs in zip(slopes, own, strict=True):
+            torch.testing.assert_close(mine[k].T if theirs.ndim == 2 else mine[k, 0], theirs, rtol=1e-3, atol=1e-3)
+    assert (exact - near).norm() < 0.01 * exact.norm()
+    for mine, other in zip(slopes, rough, strict=True):
+        assert other.dtype == torch.float32
+        assert (mine - other).norm() < 0.1 * mine.norm()
+
+
+def test_half_precision_keeps_positions_apart() -> None:
+    goals = torch.tensor([[[[0, 0, 1]], [[0, 0, 1]]]])
+    items = Items.of(goals, 2)
+    one: Any = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.ReLU(), torch.nn.Linear(1, 1))
     with torch.no_grad():
         for layer, bias in ((one[0], -10), (one[2], 0)):
             layer.weight.fill_(1)
             layer.bias.fill_(bias)
-    near = StackedMLP([one], "cpu", half=True)(torch.tensor([[[10.01], [10.02]]])).flatten()
-    torch.testing.assert_close(near, torch.tensor([0.01, 0.02]), atol=2e-3, rtol=0.1)
+    encoder = SetEncoder([one], "cpu", half=True)
+    state = torch.tensor([[[10.01], [10.02]]])
+    said = encoder.pooled(items.sums(encoder.hidden(items.lay(state, True))[-1]), items.counts).detach().flatten()
+    torch.testing.assert_close(said, torch.tensor([0.01, 0.02]), atol=2e-3, rtol=0.1)
+
+
+def test_a_stack_sees_the_pictures_its_agents_see() -> None:
+    asked = sets(encoder="pictures")
+    stack: Any = stack_of(asked, [0, 1], "cpu")
+    for _ in range(40):
+        stack.move(blindly=True)
+    data, _ = stack.replay.sample(12)
+    blocks = stack.picture(data["before"], stack.cells(data["goal"]))
+    for k, agent in enumerate(stack.agents):
+        seen = agent.critic.features_extractor.picture(
+            {"observation": data["before"][k], "desired_goal": data["goal"][k]}
+        )
+        assert seen.amax(dim=(0, 2, 3)).tolist() == [1, 1, 1]
+        torch.testing.assert_close(torch.nn.functional.pixel_unshuffle(seen, 4), blocks[k], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +289,7 @@ def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
         np.testing.assert_array_equal(rewards, world.reward(seen["achieved_goal"], seen["desired_goal"]))
 
 
-@pytest.mark.parametrize("asked", [plan(), plan("reengage-sac"), sets(), bits()], ids=lambda p: p.algo)
+@pytest.mark.parametrize("asked", [plan(), plan("reengage-sac"), sets(), sets(encoder="pictures"), bits()])
 def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
     stack = stack_of(asked, [0, 1], "cpu")
     success, reward = stack.play(30, [5, 6])
@@ -245,7 +311,7 @@ def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
         (plan(replay_buffer_kwargs={"goal_selection_strategy": "final"}), "replay_buffer_kwargs: only"),
         (plan(learning_starts=5), "learning_starts=5 is before"),
         (plan(buffer_size=50), "buffer_size=50 is shorter"),
-        (sets(encoder="pictures", env="DriveSeek-v0"), "encoder: only"),
+        (sets(encoder="pictures", share_encoder=True), "share_encoder: only"),
         (sets("reengage-ddpg"), "multi-reengage-ddpg is the one"),
         (bits(soft="actions"), "soft=actions"),
         (bits(exploration_final_eps=0.1), "must be the same"),

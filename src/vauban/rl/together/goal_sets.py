@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vauban.rl.envs import World
-from vauban.rl.losses import goal_slopes
 from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
+from vauban.rl.together.items import Items
+from vauban.rl.together.nets import StackedMLP, adam, descend, descend_along, follow
+from vauban.rl.together.set_encoder import SetEncoder
 from vauban.rl.together.stack import Boxed, cannot
 
 _SPARE = 6.0  # standard deviations of a batch's number of goals above its mean for which there is room
 
 
-@dataclass(frozen=True)
-class Items:
-    """The goals of many sets in a fixed room (agents, room): gates are 0 where the room is not filled.
-
-    `rows`: to which set, over all agents, each goal belongs, (agents * room,). First goals of all sets come first, then second
-    ones: neighbours belong to different sets, and sums over sets do not wait for each other.
-    """
-
-    rows: Tensor
-    points: Tensor
-    gates: Tensor
-    sets: int
-    too_many: Tensor
-
-    @classmethod
-    def of(cls, goals: Tensor, room: int) -> Items:
-        """Goal sets (agents, sets, n_max, 3) whose goals come before their dummies, as worlds pack them."""
-        agents, sets, most, _ = goals.shape
-        there = goals[..., 2] != 0
-        order = there.sum(-1).argsort(-1, descending=True)
-        of_place = there.sum(1)  # how many sets have a goal in each place: those with the most goals
-        ends = of_place.cumsum(-1)
-        number = torch.arange(room, device=goals.device).expand(agents, room).contiguous()
-        place = torch.searchsorted(ends, number, right=True)
-        gates = (place < most).float()
-        place = place.clamp(max=most - 1)
-        rank = (number - (ends - of_place).gather(1, place)).clamp(max=sets - 1)
-        rows = (order.gather(1, rank) + sets * torch.arange(agents, device=goals.device)[:, None]).flatten()
-        points = goals.flatten(0, 1)[rows, place.flatten(), :2].view(agents, room, 2).float()
-        return cls(rows, points, gates, sets, ends[:, -1].max() > room)
-
-    def spread(self, x: Tensor) -> Tensor:
-        """What each goal's set has, (agents, sets, …) to (agents, room, …)."""
-        return x.flatten(0, 1).index_select(0, self.rows).view(*self.gates.shape, *x.shape[2:])
-
-    def pool(self, embedded: Tensor) -> Tensor:
-        """sum_i b_i^2 E_i over each set, (agents, room, n) to (agents, sets, n)."""
-        agents, _, size = embedded.shape
-        gated = embedded * self.gates[..., None]
-        nothing = embedded.new_zeros(agents * self.sets, size)
-        return nothing.index_add(0, self.rows, gated.flatten(0, 1)).view(agents, self.sets, size)
-
-
 class GoalSetStack(Boxed):
     """The update of [Levine2023, Eq. 8.19 and G.18] for all seeds at once, with one encoder for critic and actor or with two."""
 
-    knows = ("noise", "share_encoder")
+    knows = ("noise", "share_encoder", "encoder")
 
     @classmethod
     def refuse(cls, plan: Plan, agent: Any) -> World:
@@ -78,11 +35,15 @@ class GoalSetStack(Boxed):
         self.share = self.first.policy.share_encoder
         for name, of in self._places():
             networks = [of(agent) for agent in self.agents]
-            setattr(
-                self, name, StackedMLP(networks, device, squash="actor" in name, half=self.half and "encoder" in name)
+            encodes = "encoder" in name
+            stacked = (
+                SetEncoder(networks, device, half=self.half)
+                if encodes
+                else StackedMLP(networks, device, squash="actor" in name)
             )
+            setattr(self, name, stacked)
         rate = self.first.learning_rate
-        self.actor_parameters = [*self.actor.parameters, *([] if self.share else self.own_encoder.parameters)]
+        self.actor_parameters = [*([] if self.share else self.own_encoder.parameters), *self.actor.parameters]
         self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
         self.actor_optimiser = adam(self.actor_parameters, rate, device)
         self.critic_optimiser = adam(self.critic_parameters, rate, device)
@@ -93,10 +54,10 @@ class GoalSetStack(Boxed):
     actor_target: StackedMLP
     critic: StackedMLP
     critic_target: StackedMLP
-    encoder: StackedMLP
-    encoder_target: StackedMLP
-    own_encoder: StackedMLP
-    own_encoder_target: StackedMLP
+    encoder: SetEncoder
+    encoder_target: SetEncoder
+    own_encoder: SetEncoder
+    own_encoder_target: SetEncoder
 
     def _room(self, steps: int) -> int:
         """Room for the goals of every batch after `steps`: drawn from the first k episodes, for whichever k is worst."""
@@ -131,55 +92,85 @@ class GoalSetStack(Boxed):
         state, goals = seen["observation"].unflatten(0, (agents, -1)), goal.unflatten(0, (agents, -1))
         items = Items.of(goals, goals.shape[1] * goals.shape[2])
         encoder = self.encoder if self.share else self.own_encoder
-        pooled = items.pool(self._embed(encoder, state, items))
+        pooled = self._pool(encoder, items.lay(state, self.half), items)
         return self.actor(torch.cat([state, pooled], dim=-1)).flatten(0, 1)
 
     def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         items = Items.of(data["goal"], self.room)
         self.too_many |= items.too_many
-        state, gates = data["before"], items.gates
+        state, laid = data["before"], items.lay(data["before"], self.half)
         target, target_slopes = self._target(data, rewards, items)
-        embedded = self._embed(self.encoder, state, items)
-        pooled = items.pool(embedded)
+
+        seen = self.encoder.hidden(laid)
+        sums, counts = items.sums(seen[-1]).requires_grad_(), items.counts.clone().requires_grad_(self.weight > 0)
+        pooled = self.encoder.pooled(sums, counts)
         value = self.critic(torch.cat([state, pooled, data["action"]], dim=-1))
         loss = (value - target).square().mean(dim=(1, 2)).sum()
+        errors, by_sums = None, None
         if target_slopes is not None:
-            by_pool = goal_slopes(value, pooled, train=True)
-            slopes = 2 * gates * (embedded * items.spread(by_pool)).sum(-1)
-            loss = loss + self.weight * (slopes - target_slopes).square().sum() / items.sets
-        descend(loss, self.critic_parameters, self.critic_optimiser)
+            # The slope in gate b_i is 2 (h_i . y + c), with y and c the value's gradients in the sum of all h and in their
+            # number. What the squared errors add to the gradients in y, c and h_i is linear in the errors.
+            by_sums, by_counts = torch.autograd.grad(value.sum(), [sums, counts], create_graph=True)
+            with torch.no_grad():
+                slopes = 2 * items.gates * (items.dots(seen[-1], by_sums) + items.spread(by_counts)[..., 0])
+                errors = 4 * self.weight / state.shape[1] * (slopes - target_slopes)
+                in_sums, in_counts = items.sums(seen[-1], errors), items.total(errors)
+            loss = loss + (by_sums * in_sums).sum() + (by_counts * in_counts).sum()
+        in_heads = torch.autograd.grad(loss, [sums, *self.encoder.last, *self.critic.parameters])
+        in_layers = self.encoder.slopes(seen, *items.back(seen[-1], in_heads[0], errors, by_sums))
+        descend_along([*in_layers, *in_heads[1:]], self.critic_parameters, self.critic_optimiser)
 
         with torch.no_grad():
-            features = torch.cat([state, items.pool(self._embed(self.encoder, state, items))], dim=-1)
-        if self.share:
-            action = self.actor(features)
-        else:
-            action = self.actor(torch.cat([state, items.pool(self._embed(self.own_encoder, state, items))], dim=-1))
-        actor_loss = -self.critic(torch.cat([features, action], dim=-1)).mean(dim=(1, 2)).sum()
-        descend(actor_loss, self.actor_parameters, self.actor_optimiser)
+            features = torch.cat([state, self._pool(self.encoder, laid, items)], dim=-1)
+        self._improve(state, features, laid, items)
         for name, _ in self._places()[::2]:
             follow(getattr(self, f"{name}_target"), getattr(self, name), self.first.tau)
+
+    def _improve(self, state: Tensor, features: Tensor, laid: Tensor, items: Items) -> None:
+        """The actor's step, and its own encoder's where it has one."""
+
+        def worse(action: Tensor) -> Tensor:
+            return -self.critic(torch.cat([features, action], dim=-1)).mean(dim=(1, 2)).sum()
+
+        if self.share:
+            return descend(worse(self.actor(features)), self.actor_parameters, self.actor_optimiser)
+        own = self.own_encoder
+        seen = own.hidden(laid)
+        sums = items.sums(seen[-1]).requires_grad_()
+        loss = worse(self.actor(torch.cat([state, own.pooled(sums, items.counts)], dim=-1)))
+        in_heads = torch.autograd.grad(loss, [sums, *own.last, *self.actor.parameters])
+        in_layers = own.slopes(seen, *items.back(seen[-1], in_heads[0], None, None))
+        return descend_along([*in_layers, *in_heads[1:]], self.actor_parameters, self.actor_optimiser)
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, items: Items) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its slopes in the gates (agents, room)."""
         state, gamma, learn = data["after"], self.first.gamma, self.weight > 0
         encoders = [self.encoder_target] if self.share else [self.encoder_target, self.own_encoder_target]
+        laid = items.lay(state, self.half)
+        hidden = [encoder.hidden(laid)[-1] for encoder in encoders]
         with torch.no_grad():
-            embeddings = [self._embed(encoder, state, items) for encoder in encoders]
-            pools = [items.pool(embedded).requires_grad_(learn) for embedded in embeddings]
+            inputs = [(items.sums(h), items.counts.clone()) for h in hidden]
         with torch.set_grad_enabled(learn):
+            for pair in inputs:
+                for tensor in pair:
+                    tensor.requires_grad_(learn)
+            pools = [encoder.pooled(*pair) for encoder, pair in zip(encoders, inputs, strict=True)]
             action = self.actor_target(torch.cat([state, pools[-1]], dim=-1))
             value = self.critic_target(torch.cat([state, pools[0], action], dim=-1))
         target = rewards + gamma * value.detach()
         if not learn:
             return target, None
-        by_pool = torch.autograd.grad(value.sum(), pools)
-        slopes: Any = sum((e * items.spread(d)).sum(-1) for e, d in zip(embeddings, by_pool, strict=True))
+        by_input = torch.autograd.grad(value.sum(), [tensor for pair in inputs for tensor in pair])
+        slopes: Any = sum(
+            items.dots(h, by_sums) + items.spread(by_counts)[..., 0]
+            for h, by_sums, by_counts in zip(hidden, by_input[::2], by_input[1::2], strict=True)
+        )
         reached = (items.points == items.spread(data["achieved"])).all(-1)
         return target, 2 * items.gates * (reached + gamma * slopes)
 
-    def _embed(self, encoder: StackedMLP, state: Tensor, items: Items) -> Tensor:
-        return encoder(torch.cat([items.spread(state), items.points], dim=-1))
+    @staticmethod
+    def _pool(encoder: SetEncoder, laid: Tensor, items: Items) -> Tensor:
+        return encoder.pooled(items.sums(encoder.hidden(laid)[-1]), items.counts)
 
     def networks(self) -> list[tuple[Any, Any]]:
         return [(getattr(self, name), of) for name, of in self._places()]

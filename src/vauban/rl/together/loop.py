@@ -20,6 +20,7 @@ from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
 from vauban.rl.together.ddpg import DDPGStack
 from vauban.rl.together.dqn import DQNStack
 from vauban.rl.together.goal_sets import GoalSetStack
+from vauban.rl.together.pictures import PictureStack
 from vauban.rl.together.sac import SACStack
 from vauban.rl.together.stack import Stack
 from vauban.rl.training import Tick, append_row, interruptible, is_complete, look_seed, save_agent, write_rows
@@ -44,7 +45,7 @@ def check_together(plan: Plan) -> None:
 def _kind(plan: Plan) -> type[Stack]:
     world = make_world(plan.env)
     if world is not None and world.goal_set:
-        return GoalSetStack
+        return PictureStack if plan.settings.get("encoder") == "pictures" else GoalSetStack
     algorithm = ALGORITHMS[plan.algo]
     return DQNStack if issubclass(algorithm, DQN) else SACStack if issubclass(algorithm, SAC) else DDPGStack
 

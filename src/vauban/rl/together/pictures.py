@@ -1,0 +1,187 @@
+"""DriveSeek seen as a picture, by stacked convolutional networks: Multi-ReenGAGE and DDPG for all seeds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vauban.rl.encoders import GoalImageEncoder
+from vauban.rl.envs import World
+from vauban.rl.multi import MultiReenGAGEDDPG
+from vauban.rl.recipes import Plan
+from vauban.rl.together.nets import StackedMLP, adam, descend, follow
+from vauban.rl.together.stack import Boxed, cannot
+
+_BLOCK = 4  # pixels; the stride of the first convolution, and half of what it sees in each direction
+
+
+class StackedCNN:
+    """n of the library's "Nature" networks: three convolutions and a layer, ReLU after each.
+
+    Pictures come by blocks of 4 x 4 pixels, whose 48 numbers are channels: the first convolution (8 x 8, stride 4) is then one of
+    2 x 2 with stride 1, the same products in an order that suits a GPU. `half`: products of bfloat16 numbers.
+    """
+
+    def __init__(self, networks: Sequence[Any], device: str, *, half: bool):
+        self.half = half
+        columns = list(zip(*[_layers(network) for network in networks], strict=True))
+        self.strides = [1, *(column[0].stride[0] for column in columns[1:-1])]
+        self.parameters: list[Tensor] = []
+        for column in columns:
+            self.parameters.append(torch.stack([m.weight.detach() for m in column]).to(device).contiguous())
+            self.parameters.append(torch.stack([m.bias.detach() for m in column]).to(device))
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """(n, batch, 48, blocks, blocks) to (n, batch, features)."""
+        kind = torch.bfloat16 if self.half else torch.float32
+        weights, biases = ([p.to(kind) for p in self.parameters[i::2]] for i in (0, 1))
+        n, out, _, side, _ = weights[0].shape
+        parts = side // _BLOCK
+        by_pixel = weights[0].view(n, out, 3, parts, _BLOCK, parts, _BLOCK)
+        weights[0] = by_pixel.permute(0, 1, 2, 4, 6, 3, 5).reshape(n, out, 3 * _BLOCK**2, parts, parts)
+        said = []
+        for k, x in enumerate(pictures.to(kind)):
+            for weight, bias, stride in zip(weights[:-1], biases[:-1], self.strides, strict=True):
+                x = functional.conv2d(
+                    x, weight[k].contiguous(memory_format=torch.channels_last), bias[k], stride
+                ).relu()
+            said.append(functional.linear(x.flatten(1), weights[-1][k], biases[-1][k]).relu())
+        return torch.stack(said).float()
+
+    def copy_into(self, networks: Sequence[Any]) -> None:
+        """Write each slice back into its network."""
+        with torch.no_grad():
+            for k, network in enumerate(networks):
+                for module, weight, bias in zip(
+                    _layers(network), self.parameters[::2], self.parameters[1::2], strict=True
+                ):
+                    module.weight.copy_(weight[k])
+                    module.bias.copy_(bias[k])
+
+
+def _layers(network: nn.Module) -> list[Any]:
+    return [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+
+
+class PictureStack(Boxed):
+    """The update of [Levine2023, Eq. G.18] on pictures (G.6.6); goals of a set differ, so a gate is a cell of the picture."""
+
+    knows = ("noise", "encoder")
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        world = super().refuse(plan, agent)
+        if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
+            raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
+        return world
+
+    def __init__(self, plan: Plan, seeds: list[int], device: str):
+        super().__init__(plan, seeds, device)
+        for name, of in _PLACES:
+            networks: list[Any] = [of(agent) for agent in self.agents]
+            encodes = "encoder" in name
+            setattr(self, name, StackedCNN(networks, device, half=self.half) if encodes
+                    else StackedMLP(networks, device, squash="actor" in name))  # fmt: skip
+        self.draws_like: GoalImageEncoder = self.first.critic.features_extractor
+        self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
+        self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
+        self.critic_optimiser = adam(self.critic_parameters, self.first.learning_rate, device)
+
+    actor: StackedMLP
+    actor_target: StackedMLP
+    critic: StackedMLP
+    critic_target: StackedMLP
+    encoder: StackedCNN
+    encoder_target: StackedCNN
+
+    def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        agents = len(self.agents)
+        state, goals = seen["observation"].unflatten(0, (agents, -1)), goal.unflatten(0, (agents, -1))
+        features = self._features(self.encoder, state, self.cells(goals))
+        return self.actor(features).flatten(0, 1)
+
+    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+        cells, learn, state = self.cells(data["goal"]), self.weight > 0, data["before"]
+        target, target_slopes = self._target(data, rewards, cells)
+        leaf = cells.clone().requires_grad_(learn)
+        value = self.critic(torch.cat([self._features(self.encoder, state, leaf), data["action"]], dim=-1))
+        loss = (value - target).square().mean(dim=(1, 2)).sum()
+        if target_slopes is not None:
+            (by_cell,) = torch.autograd.grad(value.sum(), leaf, create_graph=True)
+            loss = loss + self.weight * ((2 * by_cell - target_slopes) * cells).square().sum() / cells.shape[1]
+        descend(loss, self.critic_parameters, self.critic_optimiser)
+        with torch.no_grad():
+            features = self._features(self.encoder, state, cells)
+        worse = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
+        descend(worse, self.actor.parameters, self.actor_optimiser)
+        for name, _ in _PLACES[::2]:
+            follow(getattr(self, f"{name}_target"), getattr(self, name), self.first.tau)
+
+    def _target(self, data: dict[str, Tensor], rewards: Tensor, cells: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The target (agents, batch, 1) and its slopes in the gates, cell by cell."""
+        gamma, learn = self.first.gamma, self.weight > 0
+        leaf = cells.clone().requires_grad_(learn)
+        with torch.set_grad_enabled(learn):
+            features = self._features(self.encoder_target, data["after"], leaf)
+            value = self.critic_target(torch.cat([features, self.actor_target(features)], dim=-1))
+        target = rewards + gamma * value.detach()
+        if not learn:
+            return target, None
+        (by_cell,) = torch.autograd.grad(value.sum(), leaf)
+        achieved = data["achieved"]
+        here = self.cells(torch.cat([achieved, torch.ones_like(achieved[..., :1])], dim=-1)[:, :, None])
+        return target, 2 * (here + gamma * by_cell)
+
+    def cells(self, goals: Tensor) -> Tensor:
+        """Goal sets (agents, sets, n_max, 3) as gates of cells (agents, sets, side, side), rows from below."""
+        drawn = self.draws_like
+        side = drawn.cells
+        place = (goals[..., :2].long() + drawn.REACH).clamp(0, side - 1)
+        nothing = torch.zeros(*goals.shape[:2], side * side, device=goals.device)
+        gates = goals[..., 2].float()
+        return nothing.scatter_add(2, place[..., 1] * side + place[..., 0], gates).unflatten(2, (side, side))
+
+    def _features(self, encoder: StackedCNN, state: Tensor, cells: Tensor) -> Tensor:
+        return torch.cat([state, encoder(self.picture(state, cells))], dim=-1)
+
+    def picture(self, state: Tensor, cells: Tensor) -> Tensor:
+        """`GoalImageEncoder.picture` by blocks: (agents, batch, 48, blocks, blocks), channels last in memory."""
+        kind = torch.bfloat16 if self.half else torch.float32
+        device, drawn = state.device, self.draws_like
+        blocks, low, high = drawn.side // _BLOCK, drawn.PIXELS // 2 - drawn.HALF, drawn.PIXELS // 2 + drawn.HALF
+        pixel = torch.arange(drawn.side, device=device)
+        filled = ((pixel % drawn.PIXELS >= low) & (pixel % drawn.PIXELS < high)).to(kind)
+        times = blocks // drawn.cells
+        wide = cells.to(kind)[..., :, None, :, None].expand(*cells.shape[:3], times, -1, times).flatten(4).flatten(2, 3)
+        layers = [wide[..., None, None] * _outer(filled, filled)]
+        edge, position = drawn.edge, state[..., :2]
+        ahead = position + state[..., 4:6].flip(-1)
+        ahead = torch.where(ahead > edge, ahead - 2 * edge, torch.where(ahead < -edge, ahead + 2 * edge, ahead))
+        centres = (pixel + 0.5) / drawn.PIXELS - drawn.REACH - 0.5
+        for place in (position, ahead):
+            near = ((centres - place[..., None]).abs() < drawn.HALF / drawn.PIXELS).to(kind)
+            layers.append(_outer(near[..., 1, :], near[..., 0, :]))
+        return torch.stack(layers, dim=-3).flatten(-3).movedim(-1, 2)
+
+    def networks(self) -> list[tuple[Any, Any]]:
+        return [(getattr(self, name), of) for name, of in _PLACES]
+
+
+def _outer(rows: Tensor, columns: Tensor) -> Tensor:
+    """Pixels (…, blocks, blocks, 4, 4) that are rows (…, pixels) times columns (…, pixels)."""
+    rows, columns = (line.unflatten(-1, (-1, _BLOCK)) for line in (rows, columns))
+    return rows[..., :, None, :, None] * columns[..., None, :, None, :]
+
+
+_PLACES: list[tuple[str, Any]] = [
+    ("actor", lambda agent: agent.actor.mu),
+    ("actor_target", lambda agent: agent.actor_target.mu),
+    ("critic", lambda agent: agent.critic.q_networks[0]),
+    ("critic_target", lambda agent: agent.critic_target.q_networks[0]),
+    ("encoder", lambda agent: agent.critic.features_extractor.net),
+    ("encoder_target", lambda agent: agent.critic_target.features_extractor.net),
+]

@@ -1,0 +1,103 @@
+"""n encoders of goal sets as one: layers over every goal, and a last one, which is linear, over their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vauban.rl.together.items import width
+from vauban.rl.together.nets import StackedMLP
+
+
+class SetEncoder(StackedMLP):
+    """sum_i E(s, g_i) = (sum_i h_i) W + n b: the last layer is computed for sets, not for goals, and so is its gradient.
+
+    `half`: products of bfloat16 numbers, added up in float32. Gradients of the layers over goals are worked out here, by the
+    chain rule, so that every number of a goal is read and written as few times as can be.
+    """
+
+    def __init__(self, networks: Sequence[Any], device: str, *, half: bool):
+        super().__init__(networks, device)
+        self.half = half
+        self._computed: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def inner(self) -> list[Tensor]:
+        """Weights and biases of the layers over goals."""
+        return self.parameters[:-2]
+
+    @property
+    def last(self) -> list[Tensor]:
+        """Weight and bias of the layer over sums."""
+        return self.parameters[-2:]
+
+    @torch.no_grad()
+    def hidden(self, x: Tensor) -> list[Tensor]:
+        """What every layer over goals says, (agents, room, n) each, after what was laid out for the first."""
+        seen, self._computed = [x], self._inner()
+        for i, (weight, bias) in enumerate(self._computed):
+            if i == 0 and (kernels := _kernels(x)):
+                h = kernels.first(x, weight)
+            elif not self.half:
+                h = torch.baddbmm(bias, x, weight).relu_()
+            else:
+                h = x.new_empty(*x.shape[:2], weight.shape[2])
+                for k, some in enumerate(bias):  # the bias and the ReLU within the product
+                    torch._addmm_activation(some[0], x[k], weight[k], out=h[k])
+            seen.append(h)
+            x = h
+        return seen
+
+    def pooled(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """sum_i E(s, g_i) from sums (agents, sets, n) of the last hidden layer and numbers of goals (agents, sets, 1)."""
+        weight, bias = self.last
+        return torch.bmm(sums, weight) + counts * bias
+
+    @torch.no_grad()
+    def slopes(self, seen: list[Tensor], slope: Tensor, total: Tensor) -> list[Tensor]:
+        """Gradients of `inner` as they were in `hidden`; `slope`, `total`: that of the last of them, from `Items.back`."""
+        found: list[Tensor] = []
+        for i in reversed(range(1, len(self._computed))):
+            found = [torch.bmm(seen[i].mT, slope).float(), total, *found]
+            slope = torch.bmm(slope, self._computed[i][0].mT)
+            if i > 1:
+                slope = torch.where(seen[i] > 0, slope, 0)
+                total = slope.sum(1, keepdim=True, dtype=torch.float32)
+        return [*self._first(_first_inner(seen[0], slope, seen[1])), *found]
+
+    def _inner(self) -> list[tuple[Tensor, Tensor]]:
+        """Layers over goals as they are computed: the first with its bias as a row, for the 1 that is laid out."""
+        (weight, bias), *others = self.layers[:-1]
+        if not self.half:
+            return [(torch.cat([weight, bias], dim=1), torch.zeros_like(bias)), *others]
+        rows = [weight, weight, bias]
+        number = sum(part.shape[1] for part in rows)
+        first = torch.cat([*rows, weight.new_zeros(len(weight), width(number) - number, weight.shape[2])], dim=1)
+        layers = [(first, torch.zeros_like(bias)), *others]
+        return [(weight.bfloat16(), bias.bfloat16()) for weight, bias in layers]
+
+    def _first(self, slope: Tensor) -> list[Tensor]:
+        inputs = self.layers[0][0].shape[1]
+        if not self.half:
+            return [slope[:, :inputs], slope[:, inputs:]]
+        return [slope[:, :inputs] + slope[:, inputs : 2 * inputs], slope[:, 2 * inputs : 2 * inputs + 1]]
+
+
+def _kernels(x: Tensor) -> Any:
+    """Kernels for numbers like these, or None."""
+    if x.dtype != torch.bfloat16 or x.device.type != "cuda":
+        return None
+    from vauban.rl.together import item_kernels
+
+    return item_kernels
+
+
+def _first_inner(x: Tensor, slope: Tensor, h: Tensor) -> Tensor:
+    """sum_i x_i (slope_i where h_i > 0) over the room, (agents, inputs, n)."""
+    if kernels := _kernels(x):
+        found: Tensor = kernels.inner(x, slope, h)
+        return found
+    return torch.bmm(x.mT, torch.where(h > 0, slope, 0)).float()
