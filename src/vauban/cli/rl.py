@@ -49,10 +49,10 @@ def train(
     jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
     together: Annotated[
         bool,
-        typer.Option("--together", help="all seeds as one batched program, fast on a GPU; not for pictures of goals"),
+        typer.Option("--together", help="all seeds as one batched program, fast on a GPU"),
     ] = False,
     precision: Annotated[
-        str, typer.Option(help="fp32, or with --together bf16: encoders of goal sets in bfloat16")
+        str, typer.Option(help="fp32, or with --together bf16: encoders of goal sets and of pictures in bfloat16")
     ] = "fp32",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard logs")] = False,
