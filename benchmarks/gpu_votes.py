@@ -24,7 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -71,7 +71,7 @@ class Network:
 
 
 NETWORKS = [
-    Network("ResNet-110", "resnet110", 32, 4096, 128, tune=True),
+    Network("ResNet-110", "resnet110", 32, 4096, 128),
     Network("ResNet-50", "resnet50", 224, 1024, 128),
 ]
 TINY = [
@@ -409,7 +409,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("gpu_votes.json"))
     parser.add_argument("--tiny", action="store_true", help="small networks, to try the script out on a CPU")
-    parser.add_argument("--only", choices=[network.name for network in NETWORKS], help="one network alone")
+    names = [network.name for network in NETWORKS]
+    parser.add_argument("--only", choices=names, help="one network alone")
+    parser.add_argument(
+        "--tune", choices=names, nargs="*", default=names[:1], help="networks whose kernels are timed first"
+    )
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -423,7 +427,8 @@ def main() -> None:
         "sigma": SIGMA,
     }
     report.write()
-    networks = TINY if args.tiny else [network for network in NETWORKS if args.only in (None, network.name)]
+    networks = [replace(network, tune=network.name in args.tune) for network in (TINY if args.tiny else NETWORKS)]
+    networks = [network for network in networks if args.only in (None, network.name)]
     for network in networks:
         measure(report, network, headline=network is networks[-1], args=args)
     for network in networks:

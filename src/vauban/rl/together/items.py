@@ -99,6 +99,7 @@ class Items:
             return found
         return (x.float() * self.spread(y)).sum(-1) * self.gates
 
+    @torch.no_grad()
     def back(self, x: Tensor, slope: Tensor, weights: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
         """slope + w_i y of each goal's set where x_i > 0, as x (agents, room, n), and the sum over the room (agents, 1, n)."""
         if self._kernels:
