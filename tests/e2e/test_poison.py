@@ -85,6 +85,30 @@ def test_stopped_with_ctrl_c_and_taken_up_again(ensemble: Path, tmp_path: Path) 
     assert one.fingerprints == two.fingerprints
 
 
+def test_voting_stopped_with_ctrl_c_goes_on(ensemble: Path, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = ["poison", "certify", "--ensemble", str(ensemble), *TEST, "--out", str(folder)]
+    stop = (
+        "from vauban.poisoning import stacked\n"
+        "plain, calls = stacked.StackedTrainer.scores, []\n"
+        "def scores(*given):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 3: os.kill(os.getpid(), signal.SIGINT); time.sleep(30)\n"
+        "    return plain(*given)\n"
+        "stacked.StackedTrainer.scores = scores\n"
+    )
+    code = f"import os, signal, time\n{stop}\nfrom vauban.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "keeps the votes so far; the same command goes on" in done.stderr
+    assert [path.name for path in folder.iterdir()] == ["ballots.unfinished.npz"]
+    assert "another run" in vauban(*asked[:-1], folder, "--aggregate", "runoff", code=2)
+    vauban(*asked)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in run.iterdir())
+    assert (folder / "seal.json").read_bytes() == (run / "seal.json").read_bytes()
+    vauban("verify", folder)
+
+
 def test_the_run_says_what_the_votes_say(ensemble: Path, run: Path) -> None:
     digits = load("mnist:split=test")
     certs = Ensemble.load(ensemble).certify(digits.images[:40], digits.labels[:40])

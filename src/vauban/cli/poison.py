@@ -127,13 +127,15 @@ def certify(
 ) -> None:
     """Let the base classifiers vote on a data set, keep the votes, and print what they prove; exact, no probability.
 
-    `vauban verify` proves the run again from its votes, without the ensemble.
+    After Ctrl-C or a kill the same command goes on where it stopped. `vauban verify` proves the run again from its votes,
+    without the ensemble.
     """
     from vauban.cli.poison_parts import kept_classes, load_ensemble, show
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.poisoning.claims import derive
     from vauban.poisoning.runs import compose, write_run
+    from vauban.poisoning.unfinished import Unfinished
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)
@@ -142,13 +144,6 @@ def certify(
     selected, index = load_some(with_split(data, "test"), every, limit)
     x, y, index, _ = kept_classes(selected, index, made.manifest["data"].get("classes"), labels_needed=False)
     total = (made.partition.models - len(made.manifest["partition"]["empty"])) * made.rounds(aggregate)
-    try:
-        with common.progress("voting", total, "models", json) as tick:
-            votes = made.tally(x, aggregate, tick)
-    except KeyboardInterrupt:
-        typer.echo("\nstopped before all models had voted: nothing is written", err=True)
-        raise typer.Exit(common.INTERRUPTED) from None
-    derive(votes, y, aggregate=aggregate, k=k, label=label)
     described = {
         "spec": selected.name,
         "sha256": selected.fingerprint(),
@@ -156,10 +151,22 @@ def certify(
         "label": None if y is None else y.tolist(),
     }
     training = {**made.manifest, "weights_sha256": made.weights_sha256, "voted_on": where}
+    groups = [list(group.numbers) for group in getattr(made, "groups", [])]
+    unfinished = Unfinished(out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups})
+    try:
+        with common.progress("voting", total, "models", json) as tick:
+            votes = made.tally(x, aggregate, tick, unfinished)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped before all models had voted: {out} keeps the votes so far; the same command goes on", err=True
+        )
+        raise typer.Exit(common.INTERRUPTED) from None
+    derive(votes, y, aggregate=aggregate, k=k, label=label)
     manifest = compose(
         votes, str(made.partition), aggregate=aggregate, training=training, data=described, k=k, label=label
     )
     run = write_run(out, manifest, votes)
+    unfinished.remove()
     show(run.certificates(), f"{selected.name}, {made.partition}", wanted, json, {"run": str(out)})
 
 

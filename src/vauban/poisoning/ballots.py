@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Ballots:
         self.counts = np.zeros((inputs, num_classes), dtype=np.int64)
         self.duels = np.zeros((inputs, num_classes, num_classes), dtype=np.int64) if duels else None
         self.votes = np.zeros((inputs, models), dtype=smallest(num_classes - 1)) if votes else None
-        self._seen = np.zeros(inputs, dtype=np.int64)
+        self.seen = np.zeros(inputs, dtype=np.int64)
 
     def add(self, numbers: Sequence[int], scores: torch.Tensor, start: int = 0) -> None:
         """Count `scores` [len(numbers), n, classes] of the models `numbers` on the inputs start..start+n."""
@@ -43,7 +44,7 @@ class Ballots:
                 self.duels[rows, a] += _above(ranked, a).sum(dim=0).cpu().numpy()
         if self.votes is not None:
             self.votes[rows, list(numbers)] = chosen.T.to(torch.int32).cpu().numpy().astype(self.votes.dtype)
-        self._seen[rows] += len(numbers)
+        self.seen[rows] += len(numbers)
 
     def add_empty(self, numbers: Sequence[int]) -> None:
         """Count models whose training set is empty: they score every class alike, and so vote for class 0 by rule."""
@@ -51,11 +52,31 @@ class Ballots:
             scores = torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.counts), -1)
             self.add(numbers, scores)
 
+    def plus(self, other: Ballots) -> Ballots:
+        """The votes of both; the models of the two are different ones."""
+        both = copy.copy(self)
+        for name, mine in self.state().items():
+            setattr(both, name, mine + getattr(other, name))
+        return both
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What `restore` needs, by name."""
+        names = ("counts", "duels", "votes", "seen")
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up what `state` gave."""
+        mine = self.state()
+        if {name: (a.shape, a.dtype) for name, a in mine.items()} != {n: (a.shape, a.dtype) for n, a in state.items()}:
+            raise BadInput("the votes have another form than those of this run")
+        for name, array in state.items():
+            setattr(self, name, array)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything counted, in the smallest type that holds it, once every model has voted on every input."""
-        missing = np.flatnonzero(self._seen != self.models)
+        missing = np.flatnonzero(self.seen != self.models)
         if len(missing):
-            raise BadInput(f"input {missing[0]} has the votes of {self._seen[missing[0]]} of {self.models} models")
+            raise BadInput(f"input {missing[0]} has the votes of {self.seen[missing[0]]} of {self.models} models")
         small = smallest(self.models)
         kept: dict[str, NDArray[Any]] = {"counts": self.counts.astype(small)}
         if self.duels is not None:

@@ -96,7 +96,9 @@ class ClusterEnsemble:
         """Every base classifier votes once."""
         return 1
 
-    def tally(self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None) -> Votes:
+    def tally(
+        self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None, unfinished: Any = None
+    ) -> Votes:
         """Votes on the inputs `x` [m, ...]: n_c counts samples of the input's cluster labelled c, and of the other not c."""
         if aggregate != "plurality":
             raise BadInput("two classes are decided in one round: take --aggregate plurality")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from vauban.poisoning.partition import Partition
 from vauban.poisoning.preprocess import preprocess
 from vauban.poisoning.store import Group, Store
 from vauban.poisoning.trainers import Tick, Trainer, rebuild
+from vauban.poisoning.unfinished import Unfinished
 from vauban.poisoning.votes import AGGREGATES, Votes
 from vauban.specs import choose
 
@@ -141,11 +143,20 @@ class Ensemble:
         assert ballots.votes is not None
         return ballots.votes
 
-    def tally(self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None) -> Votes:
-        """All that claims about the inputs `x` [m, ...] need, and no more. `tick` is told of models that have voted."""
+    def tally(
+        self,
+        x: NDArray[Any],
+        aggregate: str = "plurality",
+        tick: Tick | None = None,
+        unfinished: Unfinished | None = None,
+    ) -> Votes:
+        """All that claims about the inputs `x` [m, ...] need, and no more. `tick` is told of models that have voted.
+
+        `unfinished`: where the votes of the first round are kept while models vote, and taken up if some have.
+        """
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
-        ballots = self._counted(x, duels=two_rounds, votes=spread > 1, tick=tick)
+        ballots = self._counted(x, duels=two_rounds, votes=spread > 1, tick=tick, unfinished=unfinished)
         arrays = ballots.arrays()
         if two_rounds and spread > 1:
             first = Votes.of({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
@@ -172,11 +183,35 @@ class Ensemble:
         return derive(self.tally(x, aggregate, tick), y, aggregate=aggregate, k=k, label=label)
 
     def _counted(
-        self, x: NDArray[Any], *, duels: bool = False, votes: bool = False, tick: Tick | None = None
+        self,
+        x: NDArray[Any],
+        *,
+        duels: bool = False,
+        votes: bool = False,
+        tick: Tick | None = None,
+        unfinished: Unfinished | None = None,
     ) -> Ballots:
-        ballots = Ballots(len(x), self.num_classes, self.models, duels=duels, votes=votes)
-        for numbers, start, scores in self._each(x, tick):
-            ballots.add(numbers, scores, start)
+        empty = functools.partial(Ballots, len(x), self.num_classes, self.models, duels=duels, votes=votes)
+        shown, ballots = self._shown(x), empty()
+        done = unfinished.take_up(ballots) if unfinished else 0
+        if tick:
+            tick(sum(len(group.numbers) for group in self.groups[:done]))
+        try:
+            for group in self.groups[done:]:
+                of_group = empty()
+                for start, scores in self._of_group(group, shown):
+                    of_group.add(group.numbers, scores, start)
+                ballots, done = ballots.plus(of_group), done + 1
+                if tick:
+                    tick(len(group.numbers))
+                if unfinished:
+                    unfinished.keep(ballots, done)
+        except KeyboardInterrupt:
+            if unfinished:
+                unfinished.keep(ballots, done, now=True)
+            raise
+        if unfinished and duels and self.partition.spread > 1:  # the second round begins with these
+            unfinished.keep(ballots, done, now=True)
         ballots.add_empty(self.empty)
         return ballots
 
@@ -193,20 +228,29 @@ class Ensemble:
         return np.concatenate(packed)
 
     def _each(self, x: NDArray[Any], tick: Tick | None = None) -> Iterator[tuple[list[int], int, torch.Tensor]]:
-        """Scores [group, inputs, classes] of each group on each chunk of inputs, always of one shape: the last is padded."""
+        """Scores [group, inputs, classes] of each group on each chunk of inputs."""
+        shown = self._shown(x)
+        for group in self.groups:
+            for start, scores in self._of_group(group, shown):
+                yield group.numbers, start, scores
+            if tick:
+                tick(len(group.numbers))
+
+    def _shown(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Inputs as base classifiers see them."""
         shape, dtype = self.manifest["data"]["shape"], self.manifest["data"]["dtype"]
         if list(x.shape[1:]) != shape or x.dtype.name != dtype:
             raise BadInput(
                 f"inputs of shape {list(x.shape[1:])}, {x.dtype}: the ensemble was trained on {shape}, {dtype}"
             )
-        shown, height = preprocess(self.manifest["preprocessing"], x), int(self.manifest["compute"]["rows"])
-        for group in self.groups:
-            weights = group.weights()
-            for start in range(0, len(shown), height):
-                chunk = shown[start : start + height]
-                rows = len(chunk)
-                if rows < height and isinstance(weights, dict):
-                    chunk = np.concatenate([chunk, np.zeros((height - rows, *chunk.shape[1:]), chunk.dtype)])
-                yield group.numbers, start, self.trainer.scores(weights, chunk)[:, :rows]
-            if tick:
-                tick(len(group.numbers))
+        return preprocess(self.manifest["preprocessing"], x)
+
+    def _of_group(self, group: Group | InMemory, shown: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
+        """Scores on chunks that are always of one shape: the last is padded."""
+        weights, height = group.weights(), int(self.manifest["compute"]["rows"])
+        for start in range(0, len(shown), height):
+            chunk = shown[start : start + height]
+            rows = len(chunk)
+            if rows < height and isinstance(weights, dict):
+                chunk = np.concatenate([chunk, np.zeros((height - rows, *chunk.shape[1:]), chunk.dtype)])
+            yield start, self.trainer.scores(weights, chunk)[:, :rows]
