@@ -13,7 +13,7 @@ test: install
 # Kernels for GPUs are tried with Triton's interpreter. It is kept apart: torch for CPUs comes without Triton, torch for GPUs with its own.
 test-slow: install $(VENV)/triton
 	$(BIN)/python -m pytest -n 2 -m slow
-	PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py
+	TRITON_FOLDER=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py
 
 $(VENV)/triton: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0

@@ -6,6 +6,7 @@ torch brings Triton along where it brings CUDA; elsewhere `make test-slow` fetch
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from vauban.rl.together.items import Items
 GPU = torch.cuda.is_available()
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
+sys.path.append(os.environ.get("TRITON_FOLDER", ""))
 pytest.importorskip("triton", reason="make test-slow has it")
 from vauban.rl.together import item_kernels  # noqa: E402
 

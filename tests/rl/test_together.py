@@ -312,6 +312,7 @@ def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
         (plan(learning_starts=5), "learning_starts=5 is before"),
         (plan(buffer_size=50), "buffer_size=50 is shorter"),
         (sets(encoder="pictures", share_encoder=True), "share_encoder: only"),
+        (sets(buffer_size=40, train_freq=40), "buffer_size=40 is shorter"),
         (sets("reengage-ddpg"), "multi-reengage-ddpg is the one"),
         (bits(soft="actions"), "soft=actions"),
         (bits(exploration_final_eps=0.1), "must be the same"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import sys
 import time
@@ -78,7 +79,9 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
         shown = "\n\n".join(f"  {line}" for line in lines)
         run.__doc__ = (
-            f"{command.__doc__}\n\n\b\nExample:\n{chr(10).join('  ' + line for line in lines)}" if shown else ""
+            f"{inspect.cleandoc(command.__doc__ or '')}\n\n\b\nExample:\n{chr(10).join('  ' + line for line in lines)}"
+            if shown
+            else ""
         )
         return run
 

@@ -129,7 +129,7 @@ def plot(
     until: UntilOption = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="NoisySeek: also the perfect greedy agent")] = False,
 ) -> None:
-    """Draw success against steps: mean over seeds and one standard deviation."""
+    """Draw success, or for sets of goals how many are reached, against steps: mean over seeds and one standard deviation."""
     from vauban.errors import BadInput
     from vauban.rl.curves import draw, read_run
     from vauban.rl.envs import NoisySeek

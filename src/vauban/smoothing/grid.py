@@ -95,7 +95,8 @@ class GridNoise:
     def _long_rows(self, words: torch.Tensor, guided: torch.Tensor, main: int, more: int) -> torch.Tensor:
         """The same numbers where rows are long: the few that are open are brought together, searched and put back.
 
-        The m-th open number of a row goes to slot m; decided ones all go to one more slot, which nobody reads.
+        The m-th open number of a row goes to slot m; decided ones all go to one more slot, which nobody reads. Where words run
+        out (`packed_words`: once in 2^100), numbers that share the last word share its slot, and get other values than above.
         """
         shifts = self._on(words.device)[2]
         cut = guided == self._cut
@@ -131,7 +132,7 @@ class GridNoise:
         return torch.from_numpy(noise).view(words.shape)
 
 
-@torch.library.custom_op("vauban::settled", mutates_args=())
+@torch.library.custom_op("vauban::settled", mutates_args=(), schema="(Tensor x) -> Tensor")
 def settled(x: torch.Tensor) -> torch.Tensor:
     """A copy that a compiler keeps in memory: what is looked up at random is looked up once, not by everyone who needs it."""
     return x.clone()

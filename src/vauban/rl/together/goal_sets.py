@@ -28,6 +28,8 @@ class GoalSetStack(Boxed):
         world = super().refuse(plan, agent)
         if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
             raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
+        if agent.buffer_size < plan.steps:  # room is made for batches from all episodes so far
+            raise cannot(f"buffer_size={agent.buffer_size} is shorter than the training of {plan.steps} steps")
         return world
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
