@@ -20,7 +20,7 @@ class DDPGStack(Boxed):
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        networks = [[of(agent) for agent in self.agents] for _, of in _PLACES]
+        networks = [[of(agent) for agent in self.agents] for _, of in HEADS]
         self.actor, self.actor_target = (StackedMLP(some, device, squash=True) for some in networks[:2])
         self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])
         self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
@@ -52,10 +52,10 @@ class DDPGStack(Boxed):
         follow(self.actor_target, self.actor, self.first.tau)
 
     def networks(self) -> list[tuple[Any, Any]]:
-        return [(getattr(self, name), of) for name, of in _PLACES]
+        return [(getattr(self, name), of) for name, of in HEADS]
 
 
-_PLACES: list[tuple[str, Any]] = [
+HEADS: list[tuple[str, Any]] = [  # names of networks, each before its target's, and where an agent has them
     ("actor", lambda agent: agent.actor.mu),
     ("actor_target", lambda agent: agent.actor_target.mu),
     ("critic", lambda agent: agent.critic.q_networks[0]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from vauban.rl.envs import World
 from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
+from vauban.rl.together.ddpg import HEADS
 from vauban.rl.together.items import Items
 from vauban.rl.together.nets import StackedMLP, adam, descend, descend_along, follow
 from vauban.rl.together.set_encoder import SetEncoder
@@ -18,16 +20,59 @@ from vauban.rl.together.stack import Boxed, cannot
 _SPARE = 6.0  # standard deviations of a batch's number of goals above its mean for which there is room
 
 
-class GoalSetStack(Boxed):
-    """The update of [Levine2023, Eq. 8.19 and G.18] for all seeds at once, with one encoder for critic and actor or with two."""
+class OverSets(Boxed):
+    """What stacks over sets of goals share, whatever encodes the sets."""
 
-    knows = ("noise", "share_encoder", "encoder")
+    actor: StackedMLP
+    actor_target: StackedMLP
+    critic: StackedMLP
+    critic_target: StackedMLP
 
     @classmethod
     def refuse(cls, plan: Plan, agent: Any) -> World:
         world = super().refuse(plan, agent)
         if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
             raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
+        return world
+
+    def places(self) -> list[tuple[str, Any]]:
+        """Names of networks, each before its target's, and where an agent has them."""
+        return [
+            *HEADS,
+            ("encoder", lambda agent: agent.critic.features_extractor.net),
+            ("encoder_target", lambda agent: agent.critic_target.features_extractor.net),
+        ]
+
+    def networks(self) -> list[tuple[Any, Any]]:
+        return [(getattr(self, name), of) for name, of in self.places()]
+
+    def stacked(self, encoder: type[Any]) -> None:
+        """Stack the networks of all agents."""
+        for name, of in self.places():
+            networks = [of(agent) for agent in self.agents]
+            if "encoder" in name:
+                setattr(self, name, encoder(networks, self.device, half=self.half))
+            else:
+                setattr(self, name, StackedMLP(networks, self.device, squash="actor" in name))
+
+    def follow_all(self) -> None:
+        """All target networks come nearer."""
+        for name, _ in self.places()[::2]:
+            follow(getattr(self, f"{name}_target"), getattr(self, name), self.first.tau)
+
+
+class GoalSetStack(OverSets):
+    """The update of [Levine2023, Eq. 8.19 and G.18] for all seeds at once, with one encoder for critic and actor or with two."""
+
+    knows = ("noise", "share_encoder", "encoder")
+    encoder: SetEncoder
+    encoder_target: SetEncoder
+    own_encoder: SetEncoder
+    own_encoder_target: SetEncoder
+
+    @classmethod
+    def refuse(cls, plan: Plan, agent: Any) -> World:
+        world = super().refuse(plan, agent)
         if agent.buffer_size < plan.steps:  # room is made for batches from all episodes so far
             raise cannot(f"buffer_size={agent.buffer_size} is shorter than the training of {plan.steps} steps")
         return world
@@ -35,15 +80,7 @@ class GoalSetStack(Boxed):
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
         self.share = self.first.policy.share_encoder
-        for name, of in self._places():
-            networks = [of(agent) for agent in self.agents]
-            encodes = "encoder" in name
-            stacked = (
-                SetEncoder(networks, device, half=self.half)
-                if encodes
-                else StackedMLP(networks, device, squash="actor" in name)
-            )
-            setattr(self, name, stacked)
+        self.stacked(SetEncoder)
         rate = self.first.learning_rate
         self.actor_parameters = [*([] if self.share else self.own_encoder.parameters), *self.actor.parameters]
         self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
@@ -51,15 +88,6 @@ class GoalSetStack(Boxed):
         self.critic_optimiser = adam(self.critic_parameters, rate, device)
         self.room = self._room(self.first.learning_starts)
         self.too_many = torch.zeros((), dtype=torch.bool, device=device)
-
-    actor: StackedMLP
-    actor_target: StackedMLP
-    critic: StackedMLP
-    critic_target: StackedMLP
-    encoder: SetEncoder
-    encoder_target: SetEncoder
-    own_encoder: SetEncoder
-    own_encoder_target: SetEncoder
 
     def _room(self, steps: int) -> int:
         """Room for the goals of every batch after `steps`: drawn from the first k episodes, for whichever k is worst."""
@@ -70,7 +98,7 @@ class GoalSetStack(Boxed):
         batch, most = self.first.batch_size, self.goals.shape[-2]
         first = min(max(0, steps // self.world.horizon - 1), counts.shape[1] - 1)
         worst = (batch * mean + _SPARE * batch**0.5 * spread)[:, first:].max()
-        return min(batch * most, -(-int(worst) // 256) * 256)
+        return min(batch * most, max(1, -(-math.ceil(worst) // 256)) * 256)
 
     def check(self) -> None:
         if self.too_many:
@@ -125,8 +153,7 @@ class GoalSetStack(Boxed):
         with torch.no_grad():
             features = torch.cat([state, self._pool(self.encoder, laid, items)], dim=-1)
         self._improve(state, features, laid, items)
-        for name, _ in self._places()[::2]:
-            follow(getattr(self, f"{name}_target"), getattr(self, name), self.first.tau)
+        self.follow_all()
 
     def _improve(self, state: Tensor, features: Tensor, laid: Tensor, items: Items) -> None:
         """The actor's step, and its own encoder's where it has one."""
@@ -174,21 +201,9 @@ class GoalSetStack(Boxed):
     def _pool(encoder: SetEncoder, laid: Tensor, items: Items) -> Tensor:
         return encoder.pooled(items.sums(encoder.hidden(laid)[-1]), items.counts)
 
-    def networks(self) -> list[tuple[Any, Any]]:
-        return [(getattr(self, name), of) for name, of in self._places()]
-
-    def _places(self) -> list[tuple[str, Any]]:
-        """Names of networks, each before its target's, and where an agent has them."""
+    def places(self) -> list[tuple[str, Any]]:
         own: list[tuple[str, Any]] = [
             ("own_encoder", lambda agent: agent.actor.features_extractor.net),
             ("own_encoder_target", lambda agent: agent.actor_target.features_extractor.net),
         ]
-        return [
-            ("actor", lambda agent: agent.actor.mu),
-            ("actor_target", lambda agent: agent.actor_target.mu),
-            ("critic", lambda agent: agent.critic.q_networks[0]),
-            ("critic_target", lambda agent: agent.critic_target.q_networks[0]),
-            ("encoder", lambda agent: agent.critic.features_extractor.net),
-            ("encoder_target", lambda agent: agent.critic_target.features_extractor.net),
-            *([] if self.share else own),
-        ]
+        return [*super().places(), *([] if self.share else own)]

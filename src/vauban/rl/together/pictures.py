@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vauban.rl.encoders import GoalImageEncoder
-from vauban.rl.envs import World
-from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed, cannot
+from vauban.rl.together.goal_sets import OverSets
+from vauban.rl.together.nets import adam, descend
 
 _BLOCK = 4  # pixels; the stride of the first convolution, and half of what it sees in each direction
 
@@ -75,36 +73,20 @@ def _layers(network: nn.Module) -> list[Any]:
     return [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
 
 
-class PictureStack(Boxed):
+class PictureStack(OverSets):
     """The update of [Levine2023, Eq. G.18] on pictures (G.6.6); goals of a set differ, so a gate is a cell of the picture."""
 
     knows = ("noise", "encoder")
-
-    @classmethod
-    def refuse(cls, plan: Plan, agent: Any) -> World:
-        world = super().refuse(plan, agent)
-        if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
-            raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
-        return world
+    encoder: StackedCNN
+    encoder_target: StackedCNN
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        for name, of in _PLACES:
-            networks: list[Any] = [of(agent) for agent in self.agents]
-            encodes = "encoder" in name
-            setattr(self, name, StackedCNN(networks, device, half=self.half) if encodes
-                    else StackedMLP(networks, device, squash="actor" in name))  # fmt: skip
+        self.stacked(StackedCNN)
         self.draws_like: GoalImageEncoder = self.first.critic.features_extractor
         self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
         self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
         self.critic_optimiser = adam(self.critic_parameters, self.first.learning_rate, device)
-
-    actor: StackedMLP
-    actor_target: StackedMLP
-    critic: StackedMLP
-    critic_target: StackedMLP
-    encoder: StackedCNN
-    encoder_target: StackedCNN
 
     def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
         agents = len(self.agents)
@@ -135,8 +117,7 @@ class PictureStack(Boxed):
             features = self._features(self.encoder, state, cells)
         worse = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
         descend(worse, self.actor.parameters, self.actor_optimiser)
-        for name, _ in _PLACES[::2]:
-            follow(getattr(self, f"{name}_target"), getattr(self, name), self.first.tau)
+        self.follow_all()
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, cells: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its slopes in the gates, cell by cell."""
@@ -188,9 +169,6 @@ class PictureStack(Boxed):
         wide = cells.to(kind)[..., :, None, :, None].expand(*cells.shape[:3], times, -1, times).flatten(4).flatten(2, 3)
         return _by_blocks(wide[..., None, None] * _outer(filled, filled))
 
-    def networks(self) -> list[tuple[Any, Any]]:
-        return [(getattr(self, name), of) for name, of in _PLACES]
-
 
 def _outer(rows: Tensor, columns: Tensor) -> Tensor:
     """Pixels (…, blocks, blocks, 4, 4) that are rows (…, pixels) times columns (…, pixels)."""
@@ -201,13 +179,3 @@ def _outer(rows: Tensor, columns: Tensor) -> Tensor:
 def _by_blocks(pixels: Tensor) -> Tensor:
     """Pixels (…, blocks, blocks, 4, 4) as channels (…, 16, blocks, blocks), which stay last in memory."""
     return pixels.flatten(-2).movedim(-1, -3)
-
-
-_PLACES: list[tuple[str, Any]] = [
-    ("actor", lambda agent: agent.actor.mu),
-    ("actor_target", lambda agent: agent.actor_target.mu),
-    ("critic", lambda agent: agent.critic.q_networks[0]),
-    ("critic_target", lambda agent: agent.critic_target.q_networks[0]),
-    ("encoder", lambda agent: agent.critic.features_extractor.net),
-    ("encoder_target", lambda agent: agent.critic_target.features_extractor.net),
-]
