@@ -33,6 +33,12 @@ def wide(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each goes through several tiles."""
+    monkeypatch.setattr(item_kernels, "_PROGRAMS", 6)
+
+
 def pair(room: int, agents: int = 3, sets: int = 7) -> tuple[Items, Items]:
     """The same goals twice; the second time for torch alone."""
     goals = some_sets(np.random.default_rng(0), agents, sets, 40).to(DEVICE)
