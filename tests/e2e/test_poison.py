@@ -109,6 +109,16 @@ def test_voting_stopped_with_ctrl_c_goes_on(ensemble: Path, run: Path, tmp_path:
     vauban("verify", folder)
 
 
+def test_a_folder_with_another_run_is_refused_before_anybody_votes(
+    ensemble: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ensemble, "tally", None)
+    before = sorted(path.name for path in run.iterdir())
+    said = vauban("poison", "certify", "-e", ensemble, *TEST, "--aggregate", "runoff", "--out", run, code=2)
+    assert "holds another run" in said
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
 def test_the_run_says_what_the_votes_say(ensemble: Path, run: Path) -> None:
     digits = load("mnist:split=test")
     certs = Ensemble.load(ensemble).certify(digits.images[:40], digits.labels[:40])

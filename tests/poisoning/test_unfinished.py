@@ -112,6 +112,13 @@ def test_votes_of_another_run_and_damaged_ones_are_refused(tmp_path: Path, monke
     with pytest.raises(RunRefused, match="damaged"):
         made.tally(TEST_X[:40], unfinished=Unfinished(tmp_path, ABOUT))
     content = (tmp_path / FILE).read_bytes()
+    with np.load(tmp_path / FILE) as opened:
+        arrays = dict(opened)
+    assert arrays["groups"] == 1
+    for name, value in (("groups", np.array(2)), ("counts", arrays["counts"] + 1), ("seen", arrays["seen"] * 0)):
+        np.savez(tmp_path / FILE, **{**arrays, name: value})
+        with pytest.raises(RunRefused, match="do not add up"):
+            made.tally(TEST_X, unfinished=Unfinished(tmp_path, ABOUT))
     for damage in (content[:100], b"", content.replace(b"counts", b"founts")):
         (tmp_path / FILE).write_bytes(damage)
         with pytest.raises(RunRefused, match="damaged"):

@@ -134,7 +134,7 @@ def certify(
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.poisoning.claims import derive
-    from vauban.poisoning.runs import compose, write_run
+    from vauban.poisoning.runs import compose, refuse_other, write_run
     from vauban.poisoning.unfinished import Unfinished
     from vauban.report.summary import parse_radii
 
@@ -151,6 +151,7 @@ def certify(
         "label": None if y is None else y.tolist(),
     }
     training = {**made.manifest, "weights_sha256": made.weights_sha256, "voted_on": where}
+    refuse_other(out, {"data": described, "training": training, "aggregate": aggregate, "k": k})
     groups = [list(group.numbers) for group in getattr(made, "groups", [])]
     unfinished = Unfinished(out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups})
     try:

@@ -22,7 +22,7 @@ class Ballots:
     """
 
     def __init__(self, inputs: int, num_classes: int, models: int, *, duels: bool = False, votes: bool = False):
-        self.models, self.num_classes = models, num_classes
+        self.models, self.num_classes, self.groups = models, num_classes, 0
         self.counts = np.zeros((inputs, num_classes), dtype=np.int64)
         self.duels = np.zeros((inputs, num_classes, num_classes), dtype=np.int64) if duels else None
         self.votes = np.zeros((inputs, models), dtype=smallest(num_classes - 1)) if votes else None
@@ -53,8 +53,9 @@ class Ballots:
             self.add(numbers, scores)
 
     def plus(self, other: Ballots) -> Ballots:
-        """The votes of both; the models of the two are different ones."""
+        """The votes of both, one group of models more; the models of the two are different ones."""
         both = copy.copy(self)
+        both.groups = self.groups + 1
         for name, mine in self.state().items():
             setattr(both, name, mine + getattr(other, name))
         return both
@@ -64,13 +65,16 @@ class Ballots:
         names = ("counts", "duels", "votes", "seen")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: Mapping[str, NDArray[Any]], groups: int, models: int) -> None:
+        """Take up what `state` gave, the votes of so many groups of so many models in all."""
         mine = self.state()
         if {name: (a.shape, a.dtype) for name, a in mine.items()} != {n: (a.shape, a.dtype) for n, a in state.items()}:
             raise BadInput("the votes have another form than those of this run")
+        if (state["seen"] != models).any() or (state["counts"].sum(axis=1) != models).any():
+            raise BadInput(f"the votes do not add up to those of {models} models")
         for name, array in state.items():
             setattr(self, name, array)
+        self.groups = groups
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything counted, in the smallest type that holds it, once every model has voted on every input."""

@@ -193,25 +193,26 @@ class Ensemble:
     ) -> Ballots:
         empty = functools.partial(Ballots, len(x), self.num_classes, self.models, duels=duels, votes=votes)
         shown, ballots = self._shown(x), empty()
-        done = unfinished.take_up(ballots) if unfinished else 0
+        if unfinished:
+            unfinished.take_up(ballots, [len(group.numbers) for group in self.groups])
         if tick:
-            tick(sum(len(group.numbers) for group in self.groups[:done]))
+            tick(sum(len(group.numbers) for group in self.groups[: ballots.groups]))
         try:
-            for group in self.groups[done:]:
+            for group in self.groups[ballots.groups :]:
                 of_group = empty()
                 for start, scores in self._of_group(group, shown):
                     of_group.add(group.numbers, scores, start)
-                ballots, done = ballots.plus(of_group), done + 1
+                ballots = ballots.plus(of_group)  # in one step: an interruption finds all of a group's votes, or none
                 if tick:
                     tick(len(group.numbers))
                 if unfinished:
-                    unfinished.keep(ballots, done)
+                    unfinished.keep(ballots)
         except KeyboardInterrupt:
             if unfinished:
-                unfinished.keep(ballots, done, now=True)
+                unfinished.keep(ballots, now=True)
             raise
         if unfinished and duels and self.partition.spread > 1:  # the second round begins with these
-            unfinished.keep(ballots, done, now=True)
+            unfinished.keep(ballots, now=True)
         ballots.add_empty(self.empty)
         return ballots
 

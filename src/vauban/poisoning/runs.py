@@ -85,25 +85,31 @@ def compose(
     return json.loads(json.dumps(manifest))
 
 
+def refuse_other(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds another run than one with these entries of a manifest, before anything is written there."""
+    if (folder / FILE).exists():
+        there = read_manifest(folder, KIND)
+        mine = json.loads(json.dumps(dict(manifest)))
+        other = list(manifests.differences({key: there.get(key) for key in mine}, mine, ignore=("versions",)))
+        if other:
+            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(other[:4]))
+
+
 def write_run(folder: Path, manifest: dict[str, Any], votes: Votes) -> Run:
     """Write a run, the seal last; a folder that holds the same run is left as it is, another one is refused."""
     run = Run(manifest, votes)
     claims, hashes = sealed(run)
-    if (folder / FILE).exists():
-        there = read_manifest(folder, KIND)
-        other = list(manifests.differences(there, manifest, ignore=("versions",)))
-        if other:
-            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(other[:4]))
-        if (folder / SEAL).exists():
-            kept = read_run(folder)
-            if ballots_sha256(kept.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
-                raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
-            from vauban.verify import check_claims, check_seal
+    refuse_other(folder, manifest)
+    if (folder / FILE).exists() and (folder / SEAL).exists():
+        kept = read_run(folder)
+        if ballots_sha256(kept.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
+            raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
+        from vauban.verify import check_claims, check_seal
 
-            claims, hashes = sealed(kept)
-            check_claims(folder / CLAIMS, claims)
-            check_seal(folder / SEAL, hashes)
-            return kept
+        claims, hashes = sealed(kept)
+        check_claims(folder / CLAIMS, claims)
+        check_seal(folder / SEAL, hashes)
+        return kept
     folder.mkdir(parents=True, exist_ok=True)
     manifests.write(folder, manifest)
     packed = io.BytesIO()

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,16 @@ class Unfinished:
         self._about = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()
         self._kept = time.monotonic()
 
-    def take_up(self, ballots: Ballots) -> int:
-        """Put the votes that are kept into empty ballots; how many groups of models they are of."""
+    def take_up(self, ballots: Ballots, sizes: Sequence[int]) -> None:
+        """Put the votes that are kept into empty ballots. `sizes`: how many models each group has, in order."""
         if not self.path.exists():
-            return 0
+            return
         try:
             arrays = read_arrays(self.path)
             about, done = str(arrays.pop("about")), int(arrays.pop("groups"))
             if about == self._about:
-                ballots.restore(arrays)
-                return done
+                ballots.restore(arrays, done, sum(sizes[:done]))
+                return
         except (BadInput, KeyError, TypeError, ValueError) as problem:
             raise RunRefused(f"{self.path} is damaged ({problem}): remove it to let all models vote anew") from None
         raise RunRefused(
@@ -46,11 +46,11 @@ class Unfinished:
             "remove it"
         )
 
-    def keep(self, ballots: Ballots, groups: int, *, now: bool = False) -> None:
-        """Keep the votes of so many groups, if it is time to, or `now`."""
+    def keep(self, ballots: Ballots, *, now: bool = False) -> None:
+        """Keep the votes so far, if it is time to, or `now`."""
         if now or time.monotonic() - self._kept >= _SECONDS:
             packed = io.BytesIO()
-            np.savez(packed, about=np.array(self._about), groups=np.array(groups), **ballots.state())  # type: ignore[arg-type]
+            np.savez(packed, about=np.array(self._about), groups=np.array(ballots.groups), **ballots.state())  # type: ignore[arg-type]
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, packed.getvalue())
             self._kept = time.monotonic()

@@ -15,6 +15,17 @@ def width(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
+def kernels(device: torch.device) -> Any:
+    """`item_kernels` on a GPU, where torch brings Triton along; else None."""
+    if device.type != "cuda":
+        return None
+    try:
+        from vauban.rl.together import item_kernels
+    except ImportError:
+        return None
+    return item_kernels
+
+
 @dataclass(frozen=True)
 class Items:
     """The goals of sets (agents, sets) in a fixed room (agents, room), set after set; gates are 0 where it is not filled.
@@ -50,11 +61,7 @@ class Items:
 
     @cached_property
     def _kernels(self) -> Any:
-        if self.rows.device.type != "cuda":
-            return None
-        from vauban.rl.together import item_kernels
-
-        return item_kernels
+        return kernels(self.rows.device)
 
     def spread(self, x: Tensor) -> Tensor:
         """What each goal's set has, (agents, sets, …) to (agents, room, …)."""

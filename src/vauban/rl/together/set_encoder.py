@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vauban.rl.together.items import width
+from vauban.rl.together.items import kernels, width
 from vauban.rl.together.nets import StackedMLP
 
 
@@ -39,8 +39,8 @@ class SetEncoder(StackedMLP):
         """What every layer over goals says, (agents, room, n) each, after what was laid out for the first."""
         seen, self._computed = [x], self._inner()
         for i, (weight, bias) in enumerate(self._computed):
-            if i == 0 and (kernels := _kernels(x)):
-                h = kernels.first(x, weight)
+            if i == 0 and self.half and (fast := kernels(x.device)):
+                h = fast.first(x, weight)
             elif not self.half:
                 h = torch.baddbmm(bias, x, weight).relu_()
             else:
@@ -86,18 +86,9 @@ class SetEncoder(StackedMLP):
         return [slope[:, :inputs] + slope[:, inputs : 2 * inputs], slope[:, 2 * inputs : 2 * inputs + 1]]
 
 
-def _kernels(x: Tensor) -> Any:
-    """Kernels for numbers like these, or None."""
-    if x.dtype != torch.bfloat16 or x.device.type != "cuda":
-        return None
-    from vauban.rl.together import item_kernels
-
-    return item_kernels
-
-
 def _first_inner(x: Tensor, slope: Tensor, h: Tensor) -> Tensor:
     """sum_i x_i (slope_i where h_i > 0) over the room, (agents, inputs, n)."""
-    if kernels := _kernels(x):
-        found: Tensor = kernels.inner(x, slope, h)
+    if x.dtype == torch.bfloat16 and (fast := kernels(x.device)):
+        found: Tensor = fast.inner(x, slope, h)
         return found
     return torch.bmm(x.mT, torch.where(h > 0, slope, 0)).float()
