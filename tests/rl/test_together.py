@@ -21,6 +21,7 @@ from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
 from vauban.rl.together import check_together, stack_of
 from vauban.rl.together.items import Items
+from vauban.rl.together.picture_encoder import scene
 from vauban.rl.together.replay import Replay
 from vauban.rl.together.set_encoder import SetEncoder
 
@@ -245,19 +246,62 @@ def test_half_precision_keeps_positions_apart() -> None:
     torch.testing.assert_close(said, torch.tensor([0.01, 0.02]), atol=2e-3, rtol=0.1)
 
 
-def test_a_stack_sees_the_pictures_its_agents_see() -> None:
-    asked = sets(encoder="pictures")
+def _states(rng: np.random.Generator, count: int, edge: float) -> torch.Tensor:
+    """States of DriveSeek (count, 6): anywhere, on the edges and corners, and where pixels begin and end."""
+    position = rng.uniform(-edge, edge, (count, 2))
+    position[: count // 3] = np.round(8 * position[: count // 3]) / 8
+    position[:4] = np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)]) * edge
+    position[4:8] *= [[0, 1], [1, 0], [0, 1], [1, 0]]
+    angle = rng.uniform(0, 2 * np.pi, count)
+    moves = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    return torch.as_tensor(np.concatenate([position, np.round(position), moves], axis=1), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("edge", [10, 10.5])
+def test_a_stack_sees_the_pictures_its_agents_see(edge: float) -> None:
+    asked = sets(env=f"DriveSeek-v0:max_goals=9,edge={edge}", encoder="pictures")
+    rng = np.random.default_rng(0)
     stack: Any = stack_of(asked, [0, 1], "cpu")
-    for _ in range(40):
-        stack.move(blindly=True)
-    data, _ = stack.replay.sample(12)
-    blocks = stack.picture(data["before"], stack.cells(data["goal"]))
+    drawn = stack.draws_like
+    state = torch.stack([_states(rng, 60, drawn.edge) for _ in range(2)])
+    goals = torch.as_tensor(stack.world.begin(120, rng)["goal"]).view(2, 60, 9, 3)
+    cells = stack.cells(goals).requires_grad_()
+    changes = torch.as_tensor(rng.normal(size=cells.shape), dtype=torch.float32)
+    features, along = stack.encoder(scene(drawn, state, cells))
+    (slopes,) = torch.autograd.grad(features.sum(), cells, retain_graph=True)
     for k, agent in enumerate(stack.agents):
-        seen = agent.critic.features_extractor.picture(
-            {"observation": data["before"][k], "desired_goal": data["goal"][k]}
-        )
-        assert seen.amax(dim=(0, 2, 3)).tolist() == [1, 1, 1]
-        torch.testing.assert_close(torch.nn.functional.pixel_unshuffle(seen, 4), blocks[k], rtol=0, atol=0)
+        encoder = agent.critic.features_extractor
+        seen = {"observation": state[k], "desired_goal": goals[k].float().requires_grad_()}
+        picture = encoder.picture(seen)
+        assert picture.amax(dim=(0, 2, 3)).tolist() == [1, 1, 1]
+        own = encoder.net(picture)
+        torch.testing.assert_close(features[k], own)
+        (by_gate,) = torch.autograd.grad(own.sum(), seen["desired_goal"])
+        place = goals[k, ..., :2].long() + drawn.REACH
+        there = slopes[k].flatten(1).gather(1, place[..., 1] * drawn.cells + place[..., 0])
+        torch.testing.assert_close(2 * goals[k, ..., 2] * there, by_gate[..., 2])
+
+        def moved(red: torch.Tensor, encoder: Any = encoder, picture: torch.Tensor = picture.detach()) -> torch.Tensor:
+            return encoder.net(torch.cat([red, picture[:, 1:]], dim=1))
+
+        spread = changes[k].repeat_interleave(8, 1).repeat_interleave(8, 2)
+        middle = torch.tensor([0, 0, 1, 1, 1, 1, 0, 0]).repeat(drawn.cells)
+        step = (spread * middle[:, None] * middle)[:, None]
+        _, theirs = torch.func.jvp(moved, (picture.detach()[:, :1],), (step,))
+        torch.testing.assert_close(along(changes)[k], theirs)
+
+
+def test_half_precision_sees_the_same_pictures_nearly() -> None:
+    rng = np.random.default_rng(1)
+    exact, near = (stack_of(replace(sets(encoder="pictures"), precision=p), [0, 1], "cpu") for p in ("fp32", "bf16"))
+    state = torch.stack([_states(rng, 20, 10.0) for _ in range(2)])
+    said = []
+    for stack in (exact, near):
+        cells = stack.cells(some_sets(np.random.default_rng(2), 2, 20, 9))  # type: ignore[attr-defined]
+        features, along = stack.encoder(scene(stack.draws_like, state, cells))  # type: ignore[attr-defined]
+        said.append((features, along(cells)))
+    for one, other in zip(*said, strict=True):
+        assert 0 < (one - other).norm() < 0.1 * one.norm()  # where gates are near zero some open or close
 
 
 @pytest.mark.parametrize(

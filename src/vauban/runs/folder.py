@@ -19,6 +19,7 @@ from vauban import seed as seeds
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import replace_file
 from vauban.inputs import Inputs
+from vauban.layout import taken_by_blocks
 from vauban.runs import manifest as manifests
 from vauban.runs.ballots import KeptBallots
 from vauban.runs.derive import CLAIMS, SEAL, Votes, seal
@@ -82,6 +83,7 @@ def manifest_of(
             "device": device_name(smoothed.device),
             "threads": existing.get("threads") or torch.get_num_threads(),
             "channels_last": smoothed.channels_last,
+            **({"by_blocks": blocks} if (blocks := taken_by_blocks(smoothed.model)) else {}),
             "torch": str(torch.__version__),
             **(compute or {}),
         },

@@ -1,0 +1,106 @@
+"""Layouts: the same answers, whatever lies where; convolutions over blocks of pixels against the plain ones."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vauban.inputs import prepare
+from vauban.layout import ByBlocks, take_by_blocks, taken_by_blocks, to_fast_layout
+from vauban.models import load
+from vauban.runs.certify import Settings, Source, certify
+from vauban.runs.manifest import read
+from vauban.smoothed import SmoothedClassifier
+
+SHAPES = [
+    ((k, k2), s, (p, p2), size)
+    for k, k2, s, p, p2, size in product((2, 3, 7), (3, 4), (2, 3, 4), (0, 1, 3), (0, 2), (7, 8, 33))
+]
+
+
+def test_blocks_give_what_pixels_give() -> None:
+    torch.manual_seed(0)
+    for (kernel, stride, padding, size), channels in product(SHAPES, (1, 3, 6)):
+        plain = nn.Conv2d(channels, 4, kernel, stride, padding, bias=channels != 3).double()
+        x = torch.randn(2, channels, size, size + 1, dtype=torch.double)
+        blocks = ByBlocks(plain)
+        assert blocks.blocks.shape[1] % 8 == 0
+        torch.testing.assert_close(blocks(x), plain(x))
+        torch.testing.assert_close(blocks(x.contiguous(memory_format=torch.channels_last)), plain(x))
+
+
+class Odd(nn.Module):
+    """What is and what is not taken by blocks, and a convolution that is there twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 7, 2, 3)
+        self.again = nn.Sequential(self.stem)
+        self.narrow = nn.Conv2d(3, 8, 3, 1, 1)
+        self.wide = nn.Conv2d(8, 8, 3, 2, 1)
+        self.apart = nn.Conv2d(3, 6, 3, 2, groups=3)
+        self.spread = nn.Conv2d(3, 8, 3, 2, dilation=2)
+        self.around = nn.Conv2d(3, 8, 3, 2, 1, padding_mode="circular")
+        self.uneven = nn.Conv2d(3, 8, 3, (2, 1), 1)
+        self.watched = nn.Conv2d(3, 8, 3, 2, 1)
+        self.watched.register_forward_hook(lambda *_: None)
+        self.scaled = torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3, 2, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [self.stem(x), self.again(x), self.narrow(x), self.wide(self.narrow(x)), self.apart(x), self.spread(x)]
+        parts += [self.around(x), self.uneven(x), self.watched(x), self.scaled(x)]
+        again = nn.functional.conv2d(x, self.stem.weight, self.stem.bias, 2, 3)  # a model may read the weights itself
+        return torch.cat([part.flatten(1) for part in (*parts, again)], dim=1)
+
+
+def test_only_plain_strides_over_few_channels_are_taken_by_blocks() -> None:
+    torch.manual_seed(0)
+    module, x = Odd().eval(), torch.rand(2, 3, 21, 20)
+    before, keys = module(x), set(module.state_dict())
+    assert to_fast_layout(module, 3, "cpu")
+    assert not taken_by_blocks(module)
+    take_by_blocks(module)
+    assert taken_by_blocks(module) == ["stem", "again.0"]
+    torch.testing.assert_close(module(x), before)
+    assert set(module.state_dict()) == keys
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module.stem))):
+        again = other if isinstance(other, ByBlocks) else other.stem
+        torch.testing.assert_close(again(x), module.stem(x), rtol=0, atol=0)
+    assert module.to(torch.bfloat16).stem.blocks.dtype == torch.bfloat16  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "channels_last", "by_blocks"),
+    [("cpu", "fp32", True, []), ("cpu", "bf16", True, []), ("cuda", "fp32", False, []), ("cuda", "tf32", True, []),
+     ("cuda", "fp16", True, []), ("cuda", "bf16", True, ["conv1"])],
+)  # fmt: skip
+def test_each_device_and_precision_has_its_layout(
+    device: str, precision: str, channels_last: bool, by_blocks: list[str]
+) -> None:
+    module = load("resnet50", allow_random=True).module
+    assert to_fast_layout(module, 3, device, precision) == channels_last
+    assert taken_by_blocks(module) == by_blocks
+    assert not to_fast_layout(module, 1, device, precision)
+
+
+def test_a_run_says_which_convolutions_are_taken_by_blocks(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 4)).eval()
+    blocks = copy.deepcopy(plain)
+    take_by_blocks(blocks)
+    inputs = prepare(np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8))
+    source = Source("random", "0" * 64, [0, 1, 2], [0, 0, 0], "a network", "0" * 64)
+    said = []
+    for name, module in (("plain", plain), ("blocks", blocks)):
+        smoothed = SmoothedClassifier(module, "gaussian:sigma=0.5", num_classes=4, rows=20)
+        certify(tmp_path / name, smoothed, inputs, source, Settings(n=100), seed=1)
+        said.append(read(tmp_path / name)["compute"])
+    assert said[1].pop("by_blocks") == ["0"]
+    assert said[0] == said[1]
