@@ -58,7 +58,8 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
     for _ in range(2 * stack.world.horizon):
         stack.move(blindly=True)
     data, rewards = stack.replay.sample(asked.settings["batch_size"])
-    if stack.world.goal_set:  # make some of them reach a goal
+    if stack.world.goal_set:  # make some of them reach a goal, and have one twice
+        data["goal"][:, 2:5, 1] = data["goal"][:, 2:5, 0]
         data["achieved"][:, :3] = data["goal"][:, :3, 0, :2].float()
     else:
         data["goal"][:, :5] = data["achieved"][:, :5]

@@ -13,7 +13,7 @@ from vauban.rl.together.picture_encoder import Scene, StackedCNN, scene
 
 
 class PictureStack(OverSets):
-    """The update of [Levine2023, Eq. G.18] on pictures (G.6.6); goals of a set differ, so a gate is a cell of the picture."""
+    """The update of [Levine2023, Eq. G.18] on pictures (G.6.6), by cells: gates are 0 or 1, and goals in a cell share a slope."""
 
     knows = ("noise", "encoder")
     encoder: StackedCNN
@@ -36,15 +36,15 @@ class PictureStack(OverSets):
     def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         cells, state = self.cells(data["goal"]), data["before"]
         target, target_slopes = self._target(data, rewards, cells)
-        gates = cells.clone().requires_grad_(target_slopes is not None)
-        seen, along = self.encoder(self._scene(state, gates))
+        leaf = cells.clone().requires_grad_(target_slopes is not None)
+        seen, along = self.encoder(self._scene(state, leaf))
         pair = torch.cat([state, seen, data["action"]], dim=-1)
         value = self.critic(pair)
         loss = (value - target).square().mean(dim=(1, 2)).sum()
         if target_slopes is not None:
             # What the squared errors add to the gradient is that of the value's derivative along the errors.
-            (by_cell,) = torch.autograd.grad(value.sum(), gates, retain_graph=True)
-            errors = 4 * self.weight / cells.shape[1] * (2 * by_cell - target_slopes) * cells.square()
+            (by_cell,) = torch.autograd.grad(value.sum(), leaf, retain_graph=True)
+            errors = 4 * self.weight / cells.shape[1] * (2 * by_cell - target_slopes) * cells
             still = torch.zeros_like
             changes = torch.cat([still(state), along(errors), still(data["action"])], dim=-1)
             loss = loss + self.critic.along(pair, changes).sum()
@@ -71,7 +71,7 @@ class PictureStack(OverSets):
         return target, 2 * (here + gamma * by_cell)
 
     def cells(self, goals: Tensor) -> Tensor:
-        """Goal sets (agents, sets, n_max, 3) as gates of cells (agents, sets, side, side), rows from below."""
+        """How many goals of sets (agents, sets, n_max, 3) are in each cell (agents, sets, side, side), rows from below."""
         drawn = self.draws_like
         side = drawn.cells
         place = (goals[..., :2].long() + drawn.REACH).clamp(0, side - 1)
@@ -82,5 +82,5 @@ class PictureStack(OverSets):
     def _features(self, encoder: StackedCNN, state: Tensor, cells: Tensor) -> Tensor:
         return torch.cat([state, encoder(self._scene(state, cells))[0]], dim=-1)
 
-    def _scene(self, state: Tensor, gates: Tensor) -> Scene:
-        return scene(self.draws_like, state, gates)
+    def _scene(self, state: Tensor, cells: Tensor) -> Scene:
+        return scene(self.draws_like, state, cells)
