@@ -175,6 +175,8 @@ def test_curves_are_compared_at_looks_that_all_seeds_have(tmp_path: Path) -> Non
         ("ContinuousSeek-v0:dim=abc", {}, "dim=abc: a whole number"),
         ("DriveSeek-v0:max_goals=500", {}, "DriveSeek has 441 places"),
         ("ContinuousSeek-v0:dim=2", {"batch_size": 0}, "batch_size=0: a whole number, 1 or more"),
+        ("ContinuousSeek-v0:dim=2", {"net_arch": 16}, "net_arch=16: the widths of hidden layers are needed"),
+        ("ContinuousSeek-v0:dim=2", {"net_arch": [16, 0]}, "net_arch=.16, 0.: the widths"),
         ("ContinuousSeek-v0:dim=2", {"batch_size": "abc"}, "batch_size='abc'"),
         ("ContinuousSeek-v0:dim=2", {"gamma": 2}, "gamma=2: a number, from 0 to 1"),
         ("ContinuousSeek-v0:dim=2", {"noise": -1}, "noise=-1"),

@@ -196,6 +196,11 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
                 f"{least:g} or more" if most > 1 else "from 0 to 1",
             )
             raise BadInput(f"{name}={value!r}: {kind}, {range_}, is needed")
+    widths = settings.get("net_arch", [])
+    if not isinstance(widths, dict) and not (
+        isinstance(widths, list) and all(type(w) is int and w > 0 for w in widths)
+    ):
+        raise BadInput(f"net_arch={widths!r}: the widths of hidden layers are needed, for example net_arch=[256,256]")
 
 
 def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
