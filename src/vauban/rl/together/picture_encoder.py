@@ -69,14 +69,10 @@ class StackedCNN:
         ]
         self.each = len(self.parameters) // len(networks)
         filled, empty = [_STEP // 2 <= pixel < _SIDE - _STEP // 2 for pixel in range(_SIDE)], [False] * _STEP
+        # The filled lines of a cell, as the windows before, on and after it see them; and a kernel that makes ones of ones.
         lines = [[*empty, *filled[:_STEP]], filled, [*filled[_STEP:], *empty]]
-        self.lines = torch.tensor(lines, device=device).to(
-            self.kind
-        )  # of a cell, in the windows before, on and after it
-        once = torch.tensor(
-            [[1, 1, 0], [1, 1, 0], [0, 0, 0]], device=device
-        )  # ones everywhere, of a cell in every place
-        self.once = once.to(self.kind)
+        self.lines = torch.tensor(lines, device=device).to(self.kind)
+        self.once = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 0]], device=device).to(self.kind)
 
     def __call__(self, seen: Scene) -> tuple[Tensor, Along]:
         """Features (n, batch, features), and the way to their derivative along changes of the cells.
@@ -111,9 +107,8 @@ class StackedCNN:
             return rows.view(-1, side, side, rows.shape[1]).permute(0, 3, 1, 2)
 
         said = windows(seen.cells, 1.0).clone()
-        for at, square in zip(
-            seen.windows, by_square, strict=True
-        ):  # one by one: then no window is added to twice at once
+        # One square after the other, so that no window is added to twice at once: sums do not depend on who is first.
+        for at, square in zip(seen.windows, by_square, strict=True):
             said.index_add_(0, at, square)
         gates = [picture(said).relu()]
         for kernel, bias, stride in zip(kernels, biases, self.strides, strict=False):
