@@ -31,9 +31,23 @@ def test_blocks_give_what_pixels_give() -> None:
         plain = nn.Conv2d(channels, 4, kernel, stride, padding, bias=channels != 3).double()
         x = torch.randn(2, channels, size, size + 1, dtype=torch.double)
         blocks = ByBlocks(plain)
-        assert blocks.blocks.shape[1] % 8 == 0
         torch.testing.assert_close(blocks(x), plain(x))
         torch.testing.assert_close(blocks(x.contiguous(memory_format=torch.channels_last)), plain(x))
+
+
+def test_blocks_take_and_refuse_what_pixels_do() -> None:
+    plain = nn.Conv2d(3, 4, 7, 2, 1)
+    blocks = ByBlocks(plain)
+    for x in (torch.rand(3, 12, 12), torch.rand(0, 3, 12, 12)):
+        torch.testing.assert_close(blocks(x), plain(x))
+    for shape, why in (
+        ((1, 3, 4, 12), "Kernel size can't be greater"),
+        ((1, 4, 12, 12), "to have 3 channels"),
+    ):
+        with pytest.raises(RuntimeError, match=why):
+            plain(torch.rand(shape))
+        with pytest.raises(RuntimeError, match=why):
+            blocks(torch.rand(shape))
 
 
 class Odd(nn.Module):
@@ -73,7 +87,9 @@ def test_only_plain_strides_over_few_channels_are_taken_by_blocks() -> None:
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module.stem))):
         again = other if isinstance(other, ByBlocks) else other.stem
         torch.testing.assert_close(again(x), module.stem(x), rtol=0, atol=0)
-    assert module.to(torch.bfloat16).stem.blocks.dtype == torch.bfloat16  # type: ignore[union-attr]
+    module.load_state_dict({name: 2 * value for name, value in module.state_dict().items()})
+    torch.testing.assert_close(module.stem(x), nn.functional.conv2d(x, module.stem.weight, module.stem.bias, 2, 3))
+    assert module.to(torch.bfloat16).stem(x.bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

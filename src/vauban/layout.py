@@ -44,8 +44,6 @@ class ByBlocks(nn.Conv2d):
     The same products, summed in another order. Tensor cores take channels by eights; with three, cuDNN is several times slower.
     """
 
-    blocks: Tensor
-
     def __init__(self, like: nn.Conv2d):
         super().__init__(
             like.in_channels,
@@ -58,22 +56,24 @@ class ByBlocks(nn.Conv2d):
         )
         self.weight, self.bias = like.weight, like.bias
         stride = self.stride[0]
-        self.before = [-int(p) % stride for p in self.padding]  # so that every window begins where a block does
-        self.span = [
-            -(-(k + b) // stride) for k, b in zip(self.kernel_size, self.before, strict=True)
-        ]  # blocks a window
-        after = [n * stride - k - b for n, k, b in zip(self.span, self.kernel_size, self.before, strict=True)]
-        pads = (self.before[1], after[1], self.before[0], after[0])
-        self.register_buffer("blocks", self._by_blocks(functional.pad(like.weight.detach(), pads)), persistent=False)
+        # Zeros before the kernel, so that windows begin where blocks do, and after it, so that they end where blocks do.
+        self.before = [-int(p) % stride for p in self.padding]
+        self.blocks = [-(-(k + b) // stride) for k, b in zip(self.kernel_size, self.before, strict=True)]
+        after = [n * stride - k - b for n, k, b in zip(self.blocks, self.kernel_size, self.before, strict=True)]
+        self.around = [self.before[1], after[1], self.before[0], after[0]]
 
     def forward(self, input: Tensor) -> Tensor:
+        if input.ndim != 4 or input.shape[1] != self.in_channels or not input.numel():
+            return super().forward(input)  # which knows what to do, or to say
         pads: list[int] = []
-        for side, size in enumerate(input.shape[-2:]):
-            padding, before = int(self.padding[side]), self.before[side]
-            windows = (size + 2 * padding - self.kernel_size[side]) // self.stride[0] + 1
-            room = (windows - 1 + self.span[side]) * self.stride[0]
-            pads = [padding + before, room - size - padding - before, *pads]
-        return functional.conv2d(self._by_blocks(functional.pad(input, pads)), self.blocks, self.bias)
+        for side, size in enumerate(input.shape[2:]):
+            first = int(self.padding[side]) + self.before[side]
+            windows = (size + 2 * int(self.padding[side]) - self.kernel_size[side]) // self.stride[0] + 1
+            if windows < 1:
+                return super().forward(input)
+            pads = [first, (windows - 1 + self.blocks[side]) * self.stride[0] - size - first, *pads]
+        kernel = self._by_blocks(functional.pad(self.weight, self.around))
+        return functional.conv2d(self._by_blocks(functional.pad(input, pads)), kernel, self.bias)
 
     def _by_blocks(self, x: Tensor) -> Tensor:
         """Pixels (n, channels, height, width) by blocks, channels last and filled up with zeros."""
