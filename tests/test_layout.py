@@ -31,6 +31,7 @@ def test_blocks_give_what_pixels_give() -> None:
         plain = nn.Conv2d(channels, 4, kernel, stride, padding, bias=channels != 3).double()
         x = torch.randn(2, channels, size, size + 1, dtype=torch.double)
         blocks = ByBlocks(plain)
+        assert blocks.training
         torch.testing.assert_close(blocks(x), plain(x))
         torch.testing.assert_close(blocks(x.contiguous(memory_format=torch.channels_last)), plain(x))
 
@@ -50,12 +51,38 @@ def test_blocks_take_and_refuse_what_pixels_do() -> None:
             blocks(torch.rand(shape))
 
 
+def test_blocks_lie_as_tensor_cores_take_them() -> None:
+    taken: list[torch.Tensor] = []
+    blocks = ByBlocks(nn.Conv2d(3, 4, 7, 2, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.functional, "conv2d", lambda *tensors: taken.extend(tensors[:2]) or tensors[0])
+        blocks(torch.rand(2, 3, 12, 12))
+    for tensor, shape in zip(taken, [(2, 16, 9, 9), (4, 16, 4, 4)], strict=True):
+        assert tensor.shape == shape
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_blocks_are_of_the_weights_as_they_are() -> None:
+    torch.manual_seed(0)
+    plain, x = nn.Conv2d(3, 4, 7, 2, 3), torch.rand(2, 3, 12, 12)
+    blocks = ByBlocks(plain)
+    with torch.no_grad():
+        plain.weight.mul_(2)
+        assert plain.bias is not None
+        plain.bias.add_(1)
+    torch.testing.assert_close(blocks(x), plain(x))
+    theirs, ours = (torch.autograd.grad(m(x).square().sum(), [plain.weight, plain.bias]) for m in (plain, blocks))
+    for one, other in zip(theirs, ours, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 class Odd(nn.Module):
-    """What is and what is not taken by blocks, and a convolution that is there twice."""
+    """What is and what is not taken by blocks, and a convolution that is there three times."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 7, 2, 3)
+        self.same = self.stem
         self.again = nn.Sequential(self.stem)
         self.narrow = nn.Conv2d(3, 8, 3, 1, 1)
         self.wide = nn.Conv2d(8, 8, 3, 2, 1)
@@ -65,11 +92,25 @@ class Odd(nn.Module):
         self.uneven = nn.Conv2d(3, 8, 3, (2, 1), 1)
         self.watched = nn.Conv2d(3, 8, 3, 2, 1)
         self.watched.register_forward_hook(lambda *_: None)
+        self.warned = nn.Conv2d(3, 8, 3, 2, 1)
+        self.warned.register_forward_pre_hook(lambda *_: None)
+        self.changed = nn.Conv2d(3, 8, 3, 2, 1)
+        self.changed._conv_forward = lambda x, weight, bias: nn.functional.conv2d(x, weight, bias, 2, 1).flip(2)  # type: ignore[method-assign]
+        self.sparse = nn.Conv2d(3, 8, 2, 3)
+        self.whole = nn.Conv2d(3, 8, 3, 2, 1)
+        self.whole.stride = 2  # type: ignore[assignment]
+        self.fixed = nn.Conv2d(3, 8, 3, 2, 1)
+        weight = self.fixed.weight.data
+        del self.fixed.weight
+        self.fixed.register_buffer("weight", weight)
+        self.replaced = nn.Conv2d(3, 8, 3, 2, 1)
+        self.replaced.weight = nn.Parameter(torch.rand(8, 3, 4, 4))
         self.scaled = torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3, 2, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = [self.stem(x), self.again(x), self.narrow(x), self.wide(self.narrow(x)), self.apart(x), self.spread(x)]
-        parts += [self.around(x), self.uneven(x), self.watched(x), self.scaled(x)]
+        parts += [self.around(x), self.uneven(x), self.watched(x), self.warned(x), self.changed(x), self.sparse(x)]
+        parts += [self.whole(x), self.fixed(x), self.replaced(x), self.scaled(x), self.same(x)]
         again = nn.functional.conv2d(x, self.stem.weight, self.stem.bias, 2, 3)  # a model may read the weights itself
         return torch.cat([part.flatten(1) for part in (*parts, again)], dim=1)
 
@@ -81,7 +122,7 @@ def test_only_plain_strides_over_few_channels_are_taken_by_blocks() -> None:
     assert to_fast_layout(module, 3, "cpu")
     assert not taken_by_blocks(module)
     take_by_blocks(module)
-    assert taken_by_blocks(module) == ["stem", "again.0"]
+    assert taken_by_blocks(module) == ["stem", "same", "again.0"]
     torch.testing.assert_close(module(x), before)
     assert set(module.state_dict()) == keys
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module.stem))):

@@ -90,6 +90,8 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
         assert (own != 0).all()
     for mine, of in stack.networks():
         copies = [copy.deepcopy(of(agent)) for agent in stack.agents]
+        for parameter in (parameter for own in copies for parameter in own.parameters()):
+            parameter.data.zero_()
         mine.copy_into(copies)
         for own, agent in zip(copies, stack.agents, strict=True):
             for ours, theirs in zip(own.parameters(), of(agent).parameters(), strict=True):
@@ -250,11 +252,13 @@ def test_half_precision_keeps_positions_apart() -> None:
 def _states(rng: np.random.Generator, count: int, edge: float) -> torch.Tensor:
     """States of DriveSeek (count, 6): anywhere, on the edges and corners, and where pixels begin and end."""
     position = rng.uniform(-edge, edge, (count, 2))
-    position[: count // 3] = np.round(8 * position[: count // 3]) / 8
+    position[: count // 3] = np.round(16 * position[: count // 3]) / 16
     position[:4] = np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)]) * edge
     position[4:8] *= [[0, 1], [1, 0], [0, 1], [1, 0]]
     angle = rng.uniform(0, 2 * np.pi, count)
     moves = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    moves[8:12], position[8:12] = np.array([(0, 1), (0, -1), (1, 0), (-1, 0)]), edge - 1
+    position[9:12:2] *= -1
     return torch.as_tensor(np.concatenate([position, np.round(position), moves], axis=1), dtype=torch.float32)
 
 

@@ -19,7 +19,7 @@ from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
 from vauban.rl.together import loop, stack_of, train_together
 from vauban.rl.together.loop import CHECKPOINT
-from vauban.rl.training import load_agent, open_run
+from vauban.rl.training import load_agent, look_seed, open_run
 
 
 def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
@@ -63,8 +63,15 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
 
 @pytest.mark.parametrize(
     "asked",
-    [plan(goal_weight=0.2), plan("sac"), sets(), replace(sets(batch_size=256), precision="bf16"), bits()],
-    ids=lambda p: f"{p.algo} {p.precision}",
+    [
+        plan(goal_weight=0.2),
+        plan("sac"),
+        sets(),
+        replace(sets(batch_size=256), precision="bf16"),
+        sets(encoder="pictures"),
+        bits(),
+    ],
+    ids=lambda p: f"{p.algo} {p.precision} {p.settings.get('encoder', '')}",
 )
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
     ends: list[Any] = []
@@ -89,9 +96,26 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
         assert not list(folder.glob("*.pt"))
         rows = [{**row, "seconds": 0} for row in read_rows(curve_file(folder, 1))]
         agent: Any = load_agent(folder, asked.algo, asked.env, 1)
+        if asked.precision == "fp32":
+            played = evaluate(agent, asked.env, asked.episodes, seed=look_seed(1, int(rows[-1]["steps"])))
+            assert played == pytest.approx((rows[-1]["success"], rows[-1]["reward"]), abs=1e-5)
         ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
     assert ends[0][0] == ends[1][0]
     assert torch.equal(ends[0][1], ends[1][1])
+
+
+def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path) -> None:
+    asked, curves = sets(env="NoisySeek-v0:max_goals=5"), []
+    for name, stops in (("whole", False), ("stopped", True)):
+        open_run(tmp_path / name, asked, "x")
+        if stops:
+            assert not train_together(
+                tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None, stop=lambda: True
+            )
+        assert train_together(tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None)
+        curves.append([{**row, "seconds": 0} for row in read_rows(curve_file(tmp_path / name, 0))])
+    assert [row["steps"] for row in curves[0]] == [0, 40, 80]
+    assert curves[0] == curves[1]
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,11 @@ def train_together(
         stream = torch.cuda.stream(torch.cuda.Stream(priority=0 if world is not None and world.goal_set else -1))
     with stream, interruptible() as asked:
         stack = stack_of(plan, seeds, device)
-        steps, seconds = _take_up(folder, stack, seeds)
+        behind, seconds = _take_up(folder, stack, seeds)
+        steps = behind or 0
         began = time.perf_counter() - seconds
         tick(len(seeds) * steps)
-        told, looked = steps, steps if steps else -plan.every
+        told, looked = steps, -plan.every if behind is None else steps
         rounds, blindly = Replayed(stack, stack.round), Replayed(stack, lambda: stack.move(blindly=True))
         kept, wait = time.perf_counter(), _KEEP
         while True:
@@ -143,10 +144,10 @@ def _put_down(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds:
     replace_file(folder / CHECKPOINT, content.getvalue())
 
 
-def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int, float]:
-    """Steps and seconds behind a stack that goes on from its checkpoint, or 0; curves end where it goes on."""
+def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, float]:
+    """Steps and seconds behind a stack that goes on from its checkpoint, or None and 0; curves end where it goes on."""
     path, device = folder / CHECKPOINT, torch.device(stack.device).type
-    steps, seconds = 0, 0.0
+    steps, seconds = None, 0.0
     if path.exists():
         try:
             kept = torch.load(path, weights_only=True, map_location="cpu")
@@ -165,12 +166,11 @@ def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int, float]:
             ) from None
     for seed in seeds:
         curve = curve_file(folder, seed)
-        if steps and not curve.exists():
+        if steps is not None and not curve.exists():
             raise RunRefused(
                 f"{curve} is gone, but {path} goes on after it: put it back, or remove {path} to start anew"
             )
-        rows = read_rows(curve) if steps else []
-        write_rows(curve, [row for row in rows if row["steps"] <= steps])
+        write_rows(curve, [] if steps is None else [row for row in read_rows(curve) if row["steps"] <= steps])
     return steps, seconds
 
 

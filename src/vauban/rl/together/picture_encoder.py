@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vauban.layout import WHOLE
 from vauban.rl.encoders import GoalImageEncoder
 
 Along = Callable[[Tensor], Tensor]
 
 _SIDE, _STEP = 8, 4  # pixels: the windows of the first convolution, and the way from one to the next
 _NEAR = 3  # windows side by side that can see a square of four pixels
-_WHOLE = 8  # channels of bfloat16 that tensor cores take at a time
 
 
 class Scene(NamedTuple):
@@ -62,7 +62,7 @@ class StackedCNN:
     """
 
     def __init__(self, networks: Sequence[Any], device: str, *, half: bool):
-        self.kind, self.spare = (torch.bfloat16, _WHOLE - 2) if half else (torch.float32, 0)
+        self.kind, self.spare = (torch.bfloat16, WHOLE - 2) if half else (torch.float32, 0)
         self.strides = [layer.stride[0] for layer in _layers(networks[0])[1:-1]]
         self.parameters = [
             tensor.detach().to(device, copy=True).contiguous() for network in networks for tensor in _tensors(network)
@@ -106,7 +106,7 @@ class StackedCNN:
             side = 2 * seen.cells.shape[-1] - 1
             return rows.view(-1, side, side, rows.shape[1]).permute(0, 3, 1, 2)
 
-        said = windows(seen.cells, 1.0).clone()
+        said = windows(seen.cells, 1.0).clone()  # because autograd is slow where views are added to
         # One square after the other, so that no window is added to twice at once: sums do not depend on who is first.
         for at, square in zip(seen.windows, by_square, strict=True):
             said.index_add_(0, at, square)

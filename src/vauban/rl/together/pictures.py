@@ -74,7 +74,7 @@ class PictureStack(OverSets):
         """How many goals of sets (agents, sets, n_max, 3) are in each cell (agents, sets, side, side), rows from below."""
         drawn = self.draws_like
         side = drawn.cells
-        place = (goals[..., :2].long() + drawn.REACH).clamp(0, side - 1)
+        place = goals[..., :2].long() + drawn.REACH
         nothing = torch.zeros(*goals.shape[:2], side * side, device=goals.device)
         gates = goals[..., 2].float()
         return nothing.scatter_add(2, place[..., 1] * side + place[..., 0], gates).unflatten(2, (side, side))
