@@ -1,4 +1,4 @@
-"""Ways to stop: thresholds of every law, decisions replayed row by row, and how often each way claims what is false."""
+"""Ways to stop: texts, thresholds of every law, decisions replayed row by row, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from polls import ALPHA, GAUSS, poll, sampled
 from scipy.special import ndtr
-from tally_worlds import too_often
 
-from vauban.certificates import GaussianLaw, Law, law
+from vauban.certificates import GaussianLaw, law
 from vauban.claims import derive
 from vauban.errors import BadInput
-from vauban.stopping.rules import AnytimeRule, FixedRule, GridRule, Rule, radius_of
+from vauban.stopping.rules import FixedRule, GridRule, Rule, radius_of
 from vauban.stopping.ways import STOPS, Anytime, Fixed, Grid, Target, needed, stop
 
-ALPHA, TRIALS = 0.05, 20_000
-GAUSS = GaussianLaw(sigma=0.25)
-SHAPE = (3, 32, 32)
 LAWS = (
     "gaussian:sigma=0.5",
     "laplace:sigma=0.5",
@@ -32,23 +29,6 @@ LAWS = (
     "band:size=4,sampled=true",
     "block:size=12,sampled=true",
 )
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VAUBAN_CACHE", str(tmp_path_factory.getbasetemp() / "stopping"))
-
-
-def sampled(spec: str) -> Law:
-    found = law(spec).for_shape(SHAPE)
-    assert isinstance(found, Law)
-    return found
-
-
-def poll(p: float, looks: list[int], trials: int, seed: int = 0) -> np.ndarray:
-    """Cumulative wins [trials, J] of a label of probability p."""
-    rng = np.random.default_rng(seed)
-    return np.cumsum([rng.binomial(m, p, trials) for m in np.diff([0, *looks])], axis=0).T
 
 
 # ---- texts
@@ -261,81 +241,6 @@ def test_radii_of_a_grid_are_the_decimal_multiples_of_its_step() -> None:
     rule = Grid(0.1).rule(GAUSS, n=1_000, alpha=0.001)
     assert isinstance(rule, GridRule)
     assert rule.radii == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-
-
-# ---- false claims
-
-
-def false_claims(rule: Rule, p: float, true_radius: float, n: int, trials: int = TRIALS) -> int:
-    """How many polls of a label of probability p end with a claim beyond the true radius."""
-    return int((rule.decide(poll(p, rule.looks_until(n), trials, 11)).radius > true_radius).sum())
-
-
-@pytest.mark.parametrize("test", ["group", "eprocess"])
-@pytest.mark.parametrize(
-    ("spec", "radius", "k"),
-    [("gaussian:sigma=0.5", 0.4, 1), ("laplace:sigma=0.5", 0.3, 3), ("ablation:retained=75", 2, 1)],
-)
-def test_target_is_false_at_most_alpha_of_the_time(spec: str, radius: float, k: int, test: str) -> None:
-    rule = Target(radius, test).rule(sampled(spec), n=2_000, alpha=ALPHA, k=k)
-    assert isinstance(rule, GridRule)
-    wrong = false_claims(rule, rule.p[0], radius / 2, 2_000)
-    assert not too_often(wrong, TRIALS, ALPHA)
-    assert wrong > (0.03 if test == "group" else 0.005) * TRIALS
-    assert false_claims(rule, 0.98 * rule.p[0], radius / 2, 2_000) < wrong
-    sure = false_claims(rule, 1 - (1 - rule.p[0]) / 2, radius / 2, 2_000, 1_000)
-    assert sure > 900
-
-
-@pytest.mark.parametrize("test", ["group", "eprocess"])
-@pytest.mark.parametrize("which", [0, 1, 3])
-def test_a_grid_is_false_at_most_alpha_of_the_time_whichever_radius_is_the_first_false_one(
-    which: int, test: str
-) -> None:
-    rule = Grid(0.1, test).rule(GAUSS, n=2_000, alpha=ALPHA)
-    assert isinstance(rule, GridRule)
-    wrong = false_claims(rule, rule.p[which], rule.radii[which] - 0.05, 2_000)
-    assert not too_often(wrong, TRIALS, ALPHA)
-    assert wrong > 0.005 * TRIALS
-
-
-@pytest.mark.parametrize("p", [0.55, 0.8413447460685429, 0.97])
-def test_fixed_and_anytime_are_false_at_most_alpha_of_the_time(p: float) -> None:
-    true = float(radius_of(GAUSS, np.array([p]), 1)[0])
-    for rule, least in ((FixedRule(GAUSS, 2_000, ALPHA), 0.03), (AnytimeRule(GAUSS, ALPHA), 0.005)):
-        wrong = false_claims(rule, p, true, 2_000)
-        assert not too_often(wrong, TRIALS, ALPHA)
-        assert wrong > least * TRIALS
-
-
-def test_views_that_deviate_are_paid_for() -> None:
-    deviation = 0.02
-    for make in (
-        lambda d: Target(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
-        lambda d: Grid(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
-        lambda d: FixedRule(GAUSS, 2_000, ALPHA, deviation=d),
-        lambda d: AnytimeRule(GAUSS, ALPHA, deviation=d),
-    ):
-        p = float(ndtr(0.99)) + deviation
-        assert not too_often(false_claims(make(deviation), p, 0.2475, 2_000), TRIALS, ALPHA)
-        assert too_often(false_claims(make(0.0), p, 0.2475, 2_000), TRIALS, ALPHA)
-
-
-@pytest.mark.parametrize("wish", [Target(0.25), Grid(0.25), Fixed()])
-def test_half_as_many_false_claims_again_would_be_noticed(wish: Target | Grid | Fixed) -> None:
-    rule = wish.rule(GAUSS, n=2_000, alpha=1.5 * ALPHA)
-    assert too_often(false_claims(rule, float(ndtr(1.0)), 0.2499999, 2_000), TRIALS, ALPHA)
-    assert too_often(round(1.5 * ALPHA * TRIALS), TRIALS, ALPHA)
-
-
-def test_correcting_nothing_for_radii_in_order_is_right_and_out_of_order_would_not_be() -> None:
-    rule = Grid(0.02, "group").rule(GAUSS, n=2_000, alpha=ALPHA)
-    assert isinstance(rule, GridRule)
-    wins = poll(rule.p[0], list(rule.looks), TRIALS, 12)
-    any_radius = (wins[:, None, :] >= rule.least[None]).any(axis=(1, 2))
-    in_order = rule.decide(wins).certified
-    assert not too_often(int(in_order.sum()), TRIALS, ALPHA)
-    assert any_radius.sum() > in_order.sum()
 
 
 # ---- what cannot be
