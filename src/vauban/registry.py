@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from vauban.errors import BadInput
 from vauban.specs import choose
@@ -22,7 +22,7 @@ class Origin:
     version: str
 
 
-class Registry(Generic[T]):
+class Registry(dict[str, T]):
     """Maps names to objects of one kind; `group` names the entry points by which other packages add theirs.
 
     An entry point is loaded when its name is first asked for, and never replaces a name that is registered here.
@@ -30,59 +30,65 @@ class Registry(Generic[T]):
     >>> shapes: Registry[type] = Registry("vauban.shapes", "shape")
     >>> @shapes.register("square")
     ... class Square: ...
-    >>> shapes["square"] is Square, list(shapes), "circle" in shapes
-    (True, ['square'], False)
+    >>> shapes["square"] is Square, shapes.names()
+    (True, ['square'])
     """
 
     def __init__(self, group: str, kind: str):
+        super().__init__()
         self.group, self.kind = group, kind
-        self._here: dict[str, T] = {}
-        self._loaded: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that registers an object under `name`; a name that is taken is refused."""
 
         def keep(thing: T) -> T:
-            if name in self._here:
+            if name in self:
                 raise BadInput(f"the {self.kind} {name!r} is registered already: choose another name")
-            self._here[name] = thing
+            self[name] = thing
             return thing
 
         return keep
 
-    def __getitem__(self, name: str) -> T:
-        """The object of this name; an unknown name is answered with the known ones."""
-        if name in self._here:
-            return self._here[name]
-        choose(self.kind, name, self)
-        if name not in self._loaded:
-            self._loaded[name] = self._load(self._foreign()[name])
-        return self._loaded[name]
+    def __missing__(self, name: str) -> T:
+        """Load what another package brings under this name; an unknown name is answered with the known ones."""
+        foreign = self._foreign()
+        choose(self.kind, name, {*self, *foreign})
+        point = foreign[name]
+        try:
+            self[name] = self.accept(point.load())
+        except Exception as problem:
+            raise BadInput(
+                f"the {self.kind} {name!r} of {_package(point)} cannot be loaded ({type(problem).__name__}: {problem}): "
+                "mend or uninstall that package"
+            ) from problem
+        return self[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._here or name in self._foreign()
+    def names(self) -> list[str]:
+        """Every name that is registered here or brought by another package, sorted."""
+        return sorted({*self, *self._foreign()})
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._here, *self._foreign()}))
+    def accept(self, thing: Any) -> T:
+        """What an entry point's object is kept as."""
+        return thing
 
     def origin(self, name: str) -> Origin | None:
         """The package that brought a name; None for Vauban's own."""
-        if name in self._here:
-            module = getattr(self._here[name], "__module__", "vauban").partition(".")[0]
-            if module == "vauban":
-                return None
-            packages = packages_distributions().get(module, [])
-            return Origin(packages[0], version(packages[0])) if packages else Origin(module, "not installed")
-        point = self._foreign()[name]
-        return Origin(point.dist.name, point.dist.version) if point.dist else Origin(point.module, "unknown")
+        for point in entry_points(group=self.group):
+            if point.name == name and point.dist is not None and name in self._foreign():
+                return Origin(point.dist.name, point.dist.version)
+        module = _module(self[name])
+        if module in ("vauban", "builtins"):
+            return None
+        packages = packages_distributions().get(module, [])
+        return Origin(packages[0], version(packages[0])) if packages else Origin(module, "not installed")
 
     def _foreign(self) -> dict[str, EntryPoint]:
-        """Entry points of other packages by name, those left out that would replace a name of Vauban's own."""
+        """Entry points of other packages by name, without those that would replace a name registered here."""
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            if point.name in self._here:
+            if point.name in self and _module(self[point.name]) != point.module.partition(".")[0]:
                 warnings.warn(
-                    f"{_package(point)} brings a {self.kind} {point.name!r}, a name Vauban has already: it is ignored",
+                    f"{_package(point)} brings a {self.kind} {point.name!r}, a name that is taken: it is ignored",
                     stacklevel=3,
                 )
             elif point.name in found and found[point.name].value != point.value:
@@ -94,18 +100,11 @@ class Registry(Generic[T]):
                 found[point.name] = point
         return found
 
-    def _load(self, point: EntryPoint) -> T:
-        try:
-            return self._accept(point.load())
-        except Exception as problem:
-            raise BadInput(
-                f"the {self.kind} {point.name!r} of {_package(point)} cannot be loaded ({type(problem).__name__}: "
-                f"{problem}): mend or uninstall that package"
-            ) from problem
 
-    def _accept(self, thing: Any) -> T:
-        """What an entry point's object is kept as."""
-        return thing
+def _module(thing: Any) -> str:
+    """The top-level package of an object's code; of the first object, where several are kept."""
+    one = thing[0] if isinstance(thing, tuple) else thing
+    return str(getattr(one, "__module__", "vauban")).partition(".")[0]
 
 
 def _package(point: EntryPoint) -> str:

@@ -1,0 +1,126 @@
+"""Every check of an argument, once: what was given, what is needed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.errors import BadInput
+
+MOST_VOTES = 10**12
+
+Ints = NDArray[np.int64]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, and not a truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_k(k: Any, num_classes: int) -> int:
+    """A k for which being among the top k says something."""
+    if not is_whole(k):
+        raise BadInput(f"k={k!r}: a whole number is needed")
+    if not 1 <= k < num_classes:
+        raise BadInput(f"k={k} of {num_classes} classes: k must be at least 1 and below the number of classes")
+    return int(k)
+
+
+def check_alpha(alpha: Any, below: float = 1.0) -> float:
+    """A failure probability strictly between 0 and `below`."""
+    if not isinstance(alpha, float | int | np.floating) or isinstance(alpha, bool) or not 0 < alpha < below:
+        limit = "1" if below == 1 else f"{below:g}"
+        raise BadInput(f"alpha={alpha}: a probability strictly between 0 and {limit} is needed, for example 0.001")
+    return float(alpha)
+
+
+def check_rho(rho: Any) -> float:
+    """The failure probability of a claim about a whole data set."""
+    if not isinstance(rho, float | int | np.floating) or not 0 < rho < 1:
+        raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
+    return float(rho)
+
+
+def check_votes(n: Any) -> int:
+    """A number of votes per input."""
+    if not is_whole(n):
+        raise BadInput(f"n={n!r}: a whole number is needed")
+    if n > MOST_VOTES:
+        raise BadInput(f"n={n}: more than {MOST_VOTES:,} votes per input cannot be counted here")
+    return int(n)
+
+
+def check_n0(n0: Any) -> int:
+    """A number of uncounted votes that choose a label."""
+    if not is_whole(n0) or n0 < 1:
+        raise BadInput(f"n0={n0}: at least one uncounted vote is needed to choose the label, 100 is usual")
+    return int(n0)
+
+
+def check_deviation(deviation: Any) -> float:
+    """A total variation that leaves something to prove."""
+    if not 0 <= deviation < 1:
+        raise BadInput(f"deviation={deviation}: a total variation is at least 0 and below 1")
+    return float(deviation)
+
+
+def check_seconds(seconds: Any) -> float:
+    """A time to spend."""
+    if not isinstance(seconds, float | int) or not 0 < seconds < float("inf"):
+        raise BadInput(f"seconds={seconds}: a time above zero is needed")
+    return float(seconds)
+
+
+def check_num_classes(num_classes: Any) -> int:
+    """A number of classes among which there is something to choose."""
+    if not is_whole(num_classes) or num_classes < 2:
+        raise BadInput(f"num_classes={num_classes}: at least two classes are needed")
+    return int(num_classes)
+
+
+def check_at_least_one(name: str, value: Any, what: str) -> int | None:
+    """A whole number from 1, or None where it is left open; `what` says what is needed."""
+    if value is not None and (not is_whole(value) or value < 1):
+        raise BadInput(f"{name}={value}: {what}")
+    return value
+
+
+def check_labels(labels: ArrayLike, count: int, num_classes: int, name: str = "labels", of: str = "input") -> Ints:
+    """Labels [count] as int64, each one of the classes; the first that is not is named."""
+    which = np.asarray(labels)
+    if which.shape != (count,) or which.dtype.kind not in "iu":
+        raise BadInput(
+            f"{name} of shape {which.shape} and type {which.dtype} for {count} {of}s: one whole number each is needed"
+        )
+    wrong = np.flatnonzero((which < 0) | (which >= num_classes))
+    if len(wrong):
+        row = int(wrong[0])
+        raise BadInput(f"label {which[row]} of {of} {row} is outside the classes 0..{num_classes - 1}")
+    return which.astype(np.int64)
+
+
+def check_index(index: Any, count: int) -> Ints:
+    """The number of each input [count] in its data set, which addresses its noise: all different, 0 or more."""
+    if index is None:
+        return np.arange(count, dtype=np.int64)
+    numbers = np.asarray(index)
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu" or (numbers < 0).any():
+        raise BadInput(
+            f"index of shape {numbers.shape} and type {numbers.dtype} for {count} inputs: one whole number, zero or more, "
+            "each is needed"
+        )
+    if len(np.unique(numbers)) != count:
+        raise BadInput("index names an input twice: inputs of one number would get the same noise")
+    return numbers.astype(np.int64)
+
+
+def refuse_sampled_settings(smoothing: str, **settings: Any) -> None:
+    """Refuse what only sampled votes have, where every view votes."""
+    for name, value in settings.items():
+        if value is not None:
+            raise BadInput(
+                f"{name}={value} with {smoothing}, which is exact: every view votes and nothing is left to chance; "
+                f"leave {name} out, or ask for the sampled form if it has one (sampled=true)"
+            )
