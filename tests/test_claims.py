@@ -12,10 +12,10 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates import law
-from vauban.certificates.gaussian import GaussianLaw
 from vauban.claims import Certificates, default_bounds, derive, largest_radius, least_n
 from vauban.errors import BadInput
+from vauban.laws import law
+from vauban.laws.gaussian import GaussianLaw
 
 LAW = GaussianLaw(0.5)
 

@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.bounds.ranks import least_votes
-from vauban.certificates.exact import Ballots, ExactLaw
-from vauban.certificates.law import AnyLaw, Law
 from vauban.claims import (
     check_alpha,
     check_k,
@@ -21,6 +19,8 @@ from vauban.claims import (
 )
 from vauban.errors import BadInput
 from vauban.inputs import Inputs, prepare
+from vauban.laws.exact import Ballots, ExactLaw
+from vauban.laws.law import AnyLaw, Law
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing, build
 from vauban.stopping.rules import Rule

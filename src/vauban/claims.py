@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, probability_bounds
-from vauban.certificates.conversions import convert
-from vauban.certificates.exact import Ballots, ExactLaw
-from vauban.certificates.exact_patches import ExactPatchLaw
-from vauban.certificates.law import AnyLaw, Law
-from vauban.certificates.topk import radius
 from vauban.errors import BadInput
+from vauban.laws.conversions import convert
+from vauban.laws.exact import Ballots, ExactLaw
+from vauban.laws.exact_patches import ExactPatchLaw
+from vauban.laws.law import AnyLaw, Law
+from vauban.laws.topk import radius
 from vauban.stopping.rules import Rule
 from vauban.threats import Threat, named
 
@@ -146,7 +146,7 @@ class Certificates:
         return replace(self, truth=labels.astype(np.int64))
 
     def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
-        """What the same claims are worth against another threat, for inputs of this shape (see `certificates.conversions`)."""
+        """What the same claims are worth against another threat, for inputs of this shape (see `laws.conversions`)."""
         if target == self.threat.name:
             return self
         if not self.unit_range:
@@ -341,7 +341,7 @@ def largest_radius(
 def least_n(k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0) -> int:
     """The least number of votes that can certify anything: by doubling, then bisection (more votes never hurt).
 
-    >>> from vauban.certificates import law
+    >>> from vauban.laws import law
     >>> [least_n(k, 0.001, 10, b, law("gaussian:sigma=0.5")) for b in ("binocp", "simuem") for k in (1, 3)]
     [10, 5, 14, 7]
     """

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from vauban import seed as seeds
-from vauban.certificates import law
-from vauban.certificates.exact import ExactLaw
-from vauban.certificates.law import Law
 from vauban.errors import BadInput, Incomplete, Lie, VaubanError
+from vauban.laws import law
+from vauban.laws.exact import ExactLaw
+from vauban.laws.law import Law
 from vauban.poisoning.manifests import kind_of as poisoning_kind
 from vauban.runs import manifest as manifests
 from vauban.runs.derive import CLAIMS, SEAL, Votes, read_votes, seal

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vauban.certificates.finite import spread_offsets
 from vauban.cli import app
 from vauban.data import load
+from vauban.laws.finite import spread_offsets
 from vauban.poisoning import Ensemble, Partition, Votes, derive
 from vauban.poisoning.partition import set_sha256
 

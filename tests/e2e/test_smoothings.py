@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from vauban.bench.certificates import SMOOTHINGS as AT_IMAGENET_SIZE
 from vauban.bench.exact import SMOOTHINGS as EXACT_RATES
-from vauban.certificates import EXACT, LAWS
 from vauban.cli import app
+from vauban.laws import EXACT, LAWS
 from vauban.smoothing import SMOOTHINGS
 from vauban.specs import Spec
 

@@ -11,9 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from vauban.certificates.finite import spread_offsets
 from vauban.cli import app
 from vauban.errors import BadInput
+from vauban.laws.finite import spread_offsets
 from vauban.poisoning.claims import wording
 from vauban.poisoning.classic import SklearnTrainer
 from vauban.poisoning.files import read_votes_file

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from vauban.certificates import law
 from vauban.claims import derive
 from vauban.errors import BadInput
+from vauban.laws import law
 from vauban.runs.counts import claims_csv, read_counts
 
 

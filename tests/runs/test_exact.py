@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.certificates.exact import Ballots
 from vauban.claims import derive_exact
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
 from vauban.inputs import prepare
+from vauban.laws.exact import Ballots
 from vauban.runs import ballots, exact, lines, manifest
 from vauban.runs.ballots import Piece, read_ballots
 from vauban.runs.certify import Settings, certify

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from vauban.certificates.subsets import draws
 from vauban.errors import BadInput
+from vauban.laws.subsets import draws
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import Ablation, build

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from vauban.certificates.rounding import BITS
 from vauban.errors import BadInput
+from vauban.laws.rounding import BITS
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import Discrete, build

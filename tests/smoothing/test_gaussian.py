@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from vauban.certificates import law
-from vauban.certificates.rounding import BITS, RoundedNoise
 from vauban.errors import BadInput
+from vauban.laws import law
+from vauban.laws.rounding import BITS, RoundedNoise
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, Laplace, Uniform, build, grid
 from vauban.smoothing.grid import GridNoise, to_unit

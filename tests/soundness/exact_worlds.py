@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from vauban.certificates.exact import Ballots, ExactLaw
+from vauban.laws.exact import Ballots, ExactLaw
 from vauban.smoothing import Smoothing
 
 

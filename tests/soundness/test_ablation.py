@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from vauban.bounds.simultaneous import ProbabilityBounds
-from vauban.certificates import topk
-from vauban.certificates.ablation import AblationLaw
+from vauban.laws import topk
+from vauban.laws.ablation import AblationLaw
 
 Ints = NDArray[np.int64]
 

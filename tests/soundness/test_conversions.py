@@ -10,8 +10,8 @@ import ot
 import pytest
 from numpy.typing import NDArray
 
-from vauban.certificates import conversions
-from vauban.certificates.conversions import convert, targets
+from vauban.laws import conversions
+from vauban.laws.conversions import convert, targets
 from vauban.threats import L0, L0_FEATURES, L1, L2, WASSERSTEIN, WASSERSTEIN_L2, Threat, lp
 
 STEPS = 4

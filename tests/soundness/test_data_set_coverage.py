@@ -10,8 +10,8 @@ import pytest
 from scipy.special import ndtri
 from tally_worlds import all_tallies, notices_twice, too_often
 
-from vauban.certificates.gaussian import GaussianLaw
 from vauban.claims import Certificates, derive
+from vauban.laws.gaussian import GaussianLaw
 
 LAW = GaussianLaw(0.5)
 ALPHA, RHO, VOTES = 0.05, 0.05, 179

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vauban.certificates import topk
-from vauban.certificates.discrete import DiscreteLaw, Regions
+from vauban.laws import topk
+from vauban.laws.discrete import DiscreteLaw, Regions
 
 Ints = NDArray[np.int64]
 

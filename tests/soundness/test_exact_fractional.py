@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.certificates import designed
-from vauban.certificates.designs import Design
-from vauban.certificates.metrics import Power, Tabled
+from vauban.laws import designed
+from vauban.laws.designs import Design
+from vauban.laws.metrics import Power, Tabled
 from vauban.smoothing import Concave, Fractional
 from vauban.smoothing import designed as looked_up
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vauban.certificates import by_position, regions
-from vauban.certificates.exact import Ballots
+from vauban.laws import by_position, regions
+from vauban.laws.exact import Ballots
 from vauban.smoothing import Band, Block
 
 CLASSES = 4

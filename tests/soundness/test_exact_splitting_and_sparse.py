@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from exact_worlds import World, attacked, world, worst_votes
 
-from vauban.certificates.exact import ExactLaw
-from vauban.certificates.splitting import ExactSplittingLaw
+from vauban.laws.exact import ExactLaw
+from vauban.laws.splitting import ExactSplittingLaw
 from vauban.smoothing import Smoothing, build, splitting
 
 

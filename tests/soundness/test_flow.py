@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from vauban.certificates.flow import FlowLaw, edges
-from vauban.certificates.topk import radius
+from vauban.laws.flow import FlowLaw, edges
+from vauban.laws.topk import radius
 from vauban.smoothing.flow import flow
 
 STEPS = 4  # the mass of a picture, in steps

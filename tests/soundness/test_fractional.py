@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.certificates.fractional import FractionalLaw
-from vauban.certificates.rounding import BITS
-from vauban.certificates.topk import radius
+from vauban.laws.fractional import FractionalLaw
+from vauban.laws.rounding import BITS
+from vauban.laws.topk import radius
 from vauban.smoothing import Fractional
 from vauban.smoothing.splitting import float_bins
 

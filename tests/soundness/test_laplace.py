@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vauban.certificates.laplace import LaplaceLaw
-from vauban.certificates.rounding import BITS
-from vauban.certificates.topk import radius
+from vauban.laws.laplace import LaplaceLaw
+from vauban.laws.rounding import BITS
+from vauban.laws.topk import radius
 
 PROBABILITIES = np.concatenate(
     [np.geomspace(1e-9, 0.02, 25), np.linspace(0.03, 0.97, 48), 1 - np.geomspace(1e-9, 0.02, 25)]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vauban.certificates.patches import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.certificates.regions import Regions, touched_by_side
-from vauban.certificates.topk import radius
+from vauban.laws.patches import BandLaw, BlockLaw, KeptRegionLaw
+from vauban.laws.regions import Regions, touched_by_side
+from vauban.laws.topk import radius
 from vauban.smoothing.patches import ablated
 
 CLASSES = 3

@@ -11,8 +11,8 @@ from line_worlds import Floats, interval_mass
 from scipy.special import ndtri
 
 from vauban.bounds.simultaneous import ProbabilityBounds
-from vauban.certificates.gaussian import GaussianLaw
-from vauban.certificates.topk import radius
+from vauban.laws.gaussian import GaussianLaw
+from vauban.laws.topk import radius
 
 SIGMA = 0.5
 PARTS = (-1 + 1e-9, -0.7, -0.3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-9)

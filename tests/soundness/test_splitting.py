@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.certificates.rounding import BITS
-from vauban.certificates.topk import radius
-from vauban.certificates.uniform import SplittingLaw, UniformLaw
+from vauban.laws.rounding import BITS
+from vauban.laws.topk import radius
+from vauban.laws.uniform import SplittingLaw, UniformLaw
 from vauban.smoothing import Splitting
 from vauban.smoothing.splitting import float_bins
 

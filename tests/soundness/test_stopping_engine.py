@@ -13,9 +13,9 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from vauban.certificates import law
 from vauban.claims import derive_stopped
 from vauban.inputs import Inputs
+from vauban.laws import law
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.stopping.rules import AnytimeRule, GridRule, Rule

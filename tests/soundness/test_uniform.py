@@ -6,9 +6,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from vauban.certificates.rounding import BITS
-from vauban.certificates.topk import radius
-from vauban.certificates.uniform import UniformLaw
+from vauban.laws.rounding import BITS
+from vauban.laws.topk import radius
+from vauban.laws.uniform import UniformLaw
 
 PROBABILITIES = np.linspace(0, 1, 101)
 WORLDS = [(0.3, 6, 1, 25), (1.0, 5, 1, 25), (0.07, 60, 1, 25), (0.2, 4, 2, 4), (0.37, 5, 2, 4), (0.05, 7, 2, 3)]

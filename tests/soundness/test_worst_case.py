@@ -10,8 +10,8 @@ import pytest
 from line_worlds import in_top_k, true_shift, worst_classifier
 
 from vauban.bounds.simultaneous import ProbabilityBounds
-from vauban.certificates.gaussian import GaussianLaw
-from vauban.certificates.topk import radius
+from vauban.laws.gaussian import GaussianLaw
+from vauban.laws.topk import radius
 
 LABELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 0.9999)
 SHAPES = ((1, 1, 1, 1), (1, 2, 4, 8), (1, 1, 1, 20), (1, 20, 20, 20), (1, 3, 3, 10), (5, 6, 7, 8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vauban.certificates import GaussianLaw, Law, law
+from vauban.laws import GaussianLaw, Law, law
 
 ALPHA = 0.05
 GAUSS = GaussianLaw(sigma=0.25)

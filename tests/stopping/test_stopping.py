@@ -11,9 +11,9 @@ import pytest
 from polls import ALPHA, GAUSS, poll, sampled
 from scipy.special import ndtr
 
-from vauban.certificates import GaussianLaw, law
 from vauban.claims import derive
 from vauban.errors import BadInput
+from vauban.laws import GaussianLaw, law
 from vauban.stopping.rules import FixedRule, GridRule, Rule, radius_of
 from vauban.stopping.ways import STOPS, Anytime, Fixed, Grid, Target, needed, stop
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.certificates import law
 from vauban.errors import BadInput, OutOfMemory
+from vauban.laws import law
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, build
 from vauban.smoothing.random import Stream

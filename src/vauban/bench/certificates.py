@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.bounds.simultaneous import probability_bounds
-from vauban.certificates import sampled_law
-from vauban.certificates.law import Law
 from vauban.claims import derive
+from vauban.laws import sampled_law
+from vauban.laws.law import Law
 
 SHAPE = (3, 224, 224)
 SMOOTHINGS = (

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates import law as law_of
-from vauban.certificates.law import Law
 from vauban.errors import BadInput
+from vauban.laws import law as law_of
+from vauban.laws.law import Law
 from vauban.stopping.rules import Rule
 from vauban.stopping.ways import Fixed, Grid, Stop, Target
 

@@ -49,14 +49,14 @@ def claim(
     json: common.JsonOption = False,
 ) -> None:
     """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
-    from vauban.certificates import law
-    from vauban.certificates.exact import ExactLaw
-    from vauban.certificates.law import Law
     from vauban.claims import derive, derive_exact_from_counts, refuse_sampled_settings
     from vauban.cli.asked import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
     from vauban.errors import BadInput
     from vauban.files import replace_file
+    from vauban.laws import law
+    from vauban.laws.exact import ExactLaw
+    from vauban.laws.law import Law
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.runs.counts import claims_csv, radius_text, read_counts
     from vauban.runs.derive import certificates, read_votes

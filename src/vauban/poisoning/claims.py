@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vauban.certificates.finite import finite_radius, finite_runoff_radius
-from vauban.certificates.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.errors import BadInput
+from vauban.laws.finite import finite_radius, finite_runoff_radius
+from vauban.laws.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.poisoning.votes import THREATS, Votes
 from vauban.specs import choose
 from vauban.threats import Threat

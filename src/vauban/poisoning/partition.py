@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.certificates.finite import spread_offsets
 from vauban.errors import BadInput
+from vauban.laws.finite import spread_offsets
 from vauban.specs import Parameter, Spec, choose, read_params
 
 WAYS = ("hash", "pixel-sum", "sort")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.certificates.finite import check_spread
-from vauban.certificates.partition import LABELS, SAMPLES, Ints, checked, plurality, runoff, tally
 from vauban.errors import BadInput
+from vauban.laws.finite import check_spread
+from vauban.laws.partition import LABELS, SAMPLES, Ints, checked, plurality, runoff, tally
 from vauban.specs import choose
 
 AGGREGATES = ("plurality", "runoff")

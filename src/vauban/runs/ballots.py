@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.certificates.exact import Ballots, ExactLaw
-from vauban.certificates.law import AnyLaw
 from vauban.claims import Certificates, derive_exact
 from vauban.errors import Incomplete, Lie
+from vauban.laws.exact import Ballots, ExactLaw
+from vauban.laws.law import AnyLaw
 from vauban.runs import lines
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.certificates.law import Law
 from vauban.claims import Certificates, derive, derive_stopped, refuse_sampled_settings
 from vauban.errors import BadInput, Incomplete, Lie
+from vauban.laws.law import Law
 from vauban.runs import manifest as manifests
 from vauban.runs import tallies as tally_files
 from vauban.runs.ballots import KeptBallots, ballot_certificates, read_ballots

@@ -31,7 +31,7 @@ from vauban.voting.voter import Voter
 SAMPLES = 8
 """How many inputs a model is tried on, at least."""
 
-_ROOMS = (".", "bounds", "certificates", "runs", "smoothing", "stopping", "voting")
+_ROOMS = (".", "bounds", "laws", "runs", "smoothing", "stopping", "voting")
 
 
 def packed(model: Model, dumps: Any) -> bytes:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vauban.certificates import law
-from vauban.certificates.law import AnyLaw
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import replace_file
+from vauban.laws import law
+from vauban.laws.law import AnyLaw
 
 SCHEMA = 1
 FILE = "manifest.json"

@@ -6,8 +6,8 @@ import hashlib
 from typing import Any
 
 from vauban.bounds import group_sequential
-from vauban.certificates.law import Law
 from vauban.errors import BadInput
+from vauban.laws.law import Law
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
 from vauban.stopping.rules import GridRule, Rule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from vauban.certificates.ablation import AblationLaw
-from vauban.certificates.subsets import draws
+from vauban.laws.ablation import AblationLaw
+from vauban.laws.subsets import draws
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import to_unit
 

@@ -7,8 +7,8 @@ from typing import Self
 
 import torch
 
-from vauban.certificates import law as law_of
-from vauban.certificates.law import AnyLaw
+from vauban.laws import law as law_of
+from vauban.laws.law import AnyLaw
 from vauban.specs import Spec
 from vauban.threats import Threat
 

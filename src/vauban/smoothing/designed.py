@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vauban.certificates.designed import DesignedLaw, Ints
+from vauban.laws.designed import DesignedLaw, Ints
 from vauban.smoothing.grid import to_unit
 from vauban.smoothing.splitting import grid_bins
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vauban.certificates.discrete import DiscreteLaw
 from vauban.errors import BadInput
+from vauban.laws.discrete import DiscreteLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit
 

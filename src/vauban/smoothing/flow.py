@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from vauban.certificates.flow import FlowLaw, edges, planes
 from vauban.errors import BadInput
+from vauban.laws.flow import FlowLaw, edges, planes
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import uniforms
 from vauban.specs import one_sigma

@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vauban.certificates.designed import fraction
-from vauban.certificates.exact_fractional import ExactFractionalLaw
-from vauban.certificates.fractional import DIVIDER_BITS, FractionalLaw
+from vauban.laws.designed import fraction
+from vauban.laws.exact_fractional import ExactFractionalLaw
+from vauban.laws.fractional import DIVIDER_BITS, FractionalLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.designed import designed_views, represented, shown_shape
 from vauban.smoothing.grid import GridNoise

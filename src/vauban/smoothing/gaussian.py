@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vauban.certificates.gaussian import GaussianLaw
+from vauban.laws.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, uniforms
 from vauban.specs import one_sigma

@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vauban.certificates.by_position import chosen
-from vauban.certificates.exact_patches import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
-from vauban.certificates.patches import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.certificates.regions import Regions
 from vauban.errors import BadInput
+from vauban.laws.by_position import chosen
+from vauban.laws.exact_patches import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
+from vauban.laws.patches import BandLaw, BlockLaw, KeptRegionLaw
+from vauban.laws.regions import Regions
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import to_unit
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from vauban.certificates.sparse import SparseLaw
+from vauban.laws.sparse import SparseLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import to_unit
 

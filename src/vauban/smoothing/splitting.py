@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import torch
 
-from vauban.certificates.splitting import ExactSplittingLaw
-from vauban.certificates.uniform import SplittingLaw
+from vauban.laws.splitting import ExactSplittingLaw
+from vauban.laws.uniform import SplittingLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma

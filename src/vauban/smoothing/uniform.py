@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vauban.certificates.uniform import UniformLaw
+from vauban.laws.uniform import UniformLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds import clopper_pearson, eprocess
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates.law import Law
-from vauban.certificates.topk import radius as certified_radius
 from vauban.errors import BadInput
+from vauban.laws.law import Law
+from vauban.laws.topk import radius as certified_radius
 
 MOST_VOTES = 10**12
 PER_DECADE = 20

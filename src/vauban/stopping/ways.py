@@ -31,9 +31,9 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds import clopper_pearson, eprocess, group_sequential
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.futility import futility
-from vauban.certificates.law import Law
-from vauban.certificates.topk import stays
 from vauban.errors import BadInput
+from vauban.laws.law import Law
+from vauban.laws.topk import stays
 from vauban.specs import Parameter, Spec, choose, positive, read_params
 from vauban.stopping.rules import MOST_VOTES, AnytimeRule, FixedRule, GridRule, Rule, radius_of
 
@@ -175,7 +175,7 @@ def needed(law: Law, radii: ArrayLike, k: int = 1) -> Floats:
     The least p with L(p, r) > U(1 - p, r) / k, by bisection: L grows with p and U(1 - p) falls. A returned p passes the test
     itself, with its margin for rounding errors, and so does every larger one.
 
-    >>> from vauban.certificates import law
+    >>> from vauban.laws import law
     >>> needed(law("gaussian:sigma=0.25"), [0.25, 0.5]).round(5).tolist()
     [0.84134, 0.97725]
     """

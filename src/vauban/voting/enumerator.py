@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.certificates.exact import ExactLaw
+from vauban.laws.exact import ExactLaw
 from vauban.smoothing.base import Smoothing
 from vauban.voting.alone import judged_alone
 from vauban.voting.precision import dtype_of, in_precision

@@ -1,0 +1,115 @@
+"""What votes of every view prove against a patch, place by place: untouched votes stand, touched ones may become anything."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.laws.exact import Ballots, Ints
+from vauban.laws.regions import Regions
+
+MOST_VIEWS = 10**6  # below 2^24, so that float32 counts them exactly, in any order
+_ROOM = 2**22  # numbers held at a time: 16 MB of float32
+
+Counts = NDArray[np.float32]
+
+
+def stays(untouched: Counts, touched: Counts, labels: Ints, k: int, sets: bool) -> NDArray[np.bool_]:
+    """Whether each label [m] stays in the top k at each place [p], whatever touched views vote: [m, p].
+
+    `untouched` [m, p, classes]: votes of views a patch there does not meet; `touched` [p]: how many views it does meet. Ties
+    go to the smaller index, so a rival j needs max(0, n_l + [j > l] - n_j) touched votes to get ahead. The worst touched views
+    give the label none. Where a view casts one vote, the label stays iff the k rivals that need least need more than there
+    are together; where a view votes for a set (`sets`), each may go to all rivals at once: iff the k-th least exceeds them.
+    """
+    rows, classes = np.arange(len(labels)), untouched.shape[2]
+    later = (np.arange(classes) > labels[:, None]).astype(np.float32)
+    need = np.maximum(untouched[rows, :, labels][:, :, None] + later[:, None, :] - untouched, 0)
+    need[rows, :, labels] = np.inf
+    if k == 1:
+        return need.min(axis=2) > touched
+    least = np.partition(need, k - 1, axis=2)[:, :, :k]
+    return (least[:, :, k - 1] if sets else least.sum(axis=2, dtype=np.float64)) > touched
+
+
+def stands(
+    ballots: Ballots, labels: Ints, k: int, regions: Regions, count: int, patch: tuple[int, int]
+) -> NDArray[np.bool_]:
+    """Whether each label [m] stays in the top k wherever in the picture a patch of this height and width lies.
+
+    Views keep `count` of the regions; their order is that of `chosen`. Exact: False only where some place and some votes of
+    the views touched there put the label out.
+    """
+    classes, size = ballots.num_classes, ballots.votes.shape[1]
+    stand = np.ones(len(ballots), dtype=bool)
+    together = max(1, _ROOM // (size * classes))
+    for first in range(0, len(ballots), together):
+        some = slice(first, first + together)
+        votes = ballots.votes[some] if ballots.sets else ballots.votes[some, :, None] == np.arange(classes)
+        for untouched, touched in _untouched(votes.astype(np.float32), regions, count, patch):
+            stand[some] &= stays(untouched, touched, labels[some], k, ballots.sets).all(axis=1)
+    return stand
+
+
+def _untouched(votes: Counts, regions: Regions, count: int, patch: tuple[int, int]) -> Iterator[tuple[Counts, Counts]]:
+    """Untouched votes [m, p, classes] and the number of touched views [p], some places p at a time, of votes [m, views, classes].
+
+    With one region per view, touched votes are summed along one axis and then the other.
+    """
+    (m, views, classes), (down, right) = votes.shape, _worst(regions, patch)
+    if count > 1:
+        cells = (down[:, None, :, None] & right[None, :, None, :]).reshape(len(down) * len(right), -1)
+        step = max(1, _ROOM // max(views, m * classes))
+        for first in range(0, len(cells), step):
+            free = (~touched_views(cells[first : first + step], count)).astype(np.float32)
+            yield free @ votes, views - free.sum(axis=1)
+        return
+    by_top, by_left = down.astype(np.float32), right.astype(np.float32)
+    placed = votes.reshape(m, by_top.shape[1], -1)
+    total = votes.sum(axis=1)[:, None, :]
+    step = max(1, _ROOM // (m * max(by_left.shape) * classes))
+    for first in range(0, len(by_top), step):
+        some = by_top[first : first + step]
+        rows = (some @ placed).reshape(m, len(some), by_left.shape[1], classes)
+        lost = (by_left @ rows).reshape(m, -1, classes)
+        yield total - lost, np.multiply.outer(some.sum(axis=1), by_left.sum(axis=1)).ravel()
+
+
+@lru_cache(maxsize=256)
+def _worst(regions: Regions, patch: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which tops and lefts a patch meets, [p, tops] and [q, lefts], at the places that no other place is worse than."""
+    return tuple(_largest(met) for met in regions.touched_by_axis(patch))  # type: ignore[return-value]
+
+
+def _largest(sets: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The rows of `sets` [n, items], each once, that are no part of another: who touches more can do more."""
+    once = np.unique(sets, axis=0)
+    left_over = once.astype(np.int64) @ (~once).astype(np.int64).T  # items of row i that row j lacks
+    part = left_over == 0
+    return once[part.sum(axis=1) == 1]
+
+
+@lru_cache(maxsize=8)
+def chosen(regions: int, count: int) -> NDArray[np.int32]:
+    """Which `count` of the regions each view keeps [views, count], in lexicographic order.
+
+    >>> chosen(3, 2).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    flat = itertools.chain.from_iterable(itertools.combinations(range(regions), count))
+    return np.fromiter(flat, dtype=np.int32, count=math.comb(regions, count) * count).reshape(-1, count)
+
+
+def touched_views(touched: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
+    """Which views [p, views] keep one of the touched regions [p, regions]."""
+    if count == 1:
+        return touched
+    views = np.zeros((len(touched), math.comb(touched.shape[1], count)), dtype=bool)
+    for kept in chosen(touched.shape[1], count).T:
+        views |= touched[:, kept]
+    return views

@@ -1,0 +1,58 @@
+"""Exact certificates for any elementwise-concave metric. [Levine2023] Definition 4.1"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Self
+
+from vauban.errors import BadInput
+from vauban.laws.designed import LISTED, DesignedLaw, fraction
+from vauban.laws.metrics import Tabled
+from vauban.specs import Parameter, Spec
+from vauban.threats import Threat
+
+CONCAVE = Threat("concave", "sum of g(|change|) over all numbers", "units of g, pictures in [0,1]", "closed")
+
+
+@dataclass(frozen=True)
+class ConcaveLaw(DesignedLaw):
+    """A list of views for which the sum of g(|change|) is a bound on how many of them change; radii are such sums.
+
+    [Levine2023] Theorem 4.3. It has no text form: its spec names g by a hash, and nothing can be built from that.
+
+    >>> law = ConcaveLaw(Tabled.of(lambda z: min(2 * z, 1), 10), budget=40, levels=10)
+    >>> law.views, law.design.weights, law.within([3])
+    (40, ((5, 8),), array([0.1]))
+    """
+
+    g: Tabled
+    scale: Fraction = Fraction(1)
+    offsets: int = 0
+    representation: str = "upper_lower"
+    coupling: str = "cyclic"
+    budget: int = 1000
+    levels: int = 255
+    name: ClassVar[str] = "concave"
+    parameters: ClassVar[dict[str, Parameter]] = {"scale": Parameter(fraction, default=Fraction(1)), **LISTED}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.g.values) != self.levels + 1:
+            raise BadInput(f"g has {len(self.g.values)} values: levels={self.levels} needs {self.levels + 1}")
+
+    @property
+    def metric(self) -> Tabled:
+        return self.g
+
+    @property
+    def threat(self) -> Threat:
+        return CONCAVE
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.name, {"g": self.g.hash, **super().spec.params})
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Self:
+        raise BadInput(f"{spec} cannot be built from text: make it in Python with vauban.Concave(g)")

@@ -1,0 +1,138 @@
+"""Variable-width splitting against fractional Lp attacks. [Levine2023] chapter 4"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+import mpmath
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.errors import BadInput
+from vauban.laws.law import Law
+from vauban.laws.rounding import BITS, RoundedNoise
+from vauban.laws.uniform import lowered, raised
+from vauban.specs import Parameter, choose, flag, positive
+from vauban.threats import Threat, lp
+
+REPRESENTATIONS = ("upper_lower", "center", "center_center", "center_error")
+WIDTH_BITS = 16
+DIVIDER_BITS = BITS - WIDTH_BITS
+
+_UP = 1 + 2.0**-43  # more than r^p can lose: |log r| * 2^-53 for the rounding of p, and a few units of its own
+_PAD = 1 + 2.0**-26  # see smoothing.splitting.float_bins
+_NARROWEST = 2.0**-160
+_DIGITS = 60
+
+
+@dataclass(frozen=True)
+class SplitTable:
+    """How a word becomes a width and a divider on the grid, independently of the input.
+
+    `widths` turns a word w into k: a width of k + 1 steps, or none at all (the coordinate is ablated) where k = levels.
+    The divider is at place (w - starts[k]) // cells[k], the half step above that level: [levels + 1] int64 each.
+    """
+
+    widths: RoundedNoise
+    starts: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FractionalLaw(Law):
+    """Bins of a random width Lambda per coordinate, so that z apart means told apart with probability g(z) = z^p / scale.
+
+    [Levine2023] Corollary 4.1: Lambda has density p (1-p) z^(p-1) / scale below 1, is 1 with probability p / scale, and
+    infinite (ablated) otherwise: P[told apart] = P[Lambda <= z] + z E[1 / Lambda; z < Lambda <= 1]
+    = (1-p) z^p / scale + z (p z^(p-1) - p) / scale + z p / scale = g(z). By a union bound U = min(1, p_event + D) with
+    D = sum |change|^p / scale; a radius r in Lp units is r^p in that sum, so D = r^p / scale.
+
+    >>> FractionalLaw(Fraction(1, 2), 9.0, sampled=True).spec
+    Spec(name='fractional', params={'p': '1/2', 'scale': '9.0', 'sampled': 'true'})
+    """
+
+    p: Fraction
+    scale: float = 1.0
+    sampled: bool = True
+    representation: str = "upper_lower"
+    name: ClassVar[str] = "fractional"
+    parameters: ClassVar[dict[str, Parameter]] = {
+        "p": Parameter(Fraction, required=True, example="1/2"),
+        "scale": Parameter(positive, required=True, example="9"),
+        "sampled": Parameter(flag, default=False, example="true"),
+        "representation": Parameter(str, default="upper_lower"),
+    }
+
+    def __post_init__(self) -> None:
+        if not (0 < self.p <= 1 and float(self.p) > 0):
+            raise BadInput(f"p={self.p}: a fraction above 0 and at most 1 is needed, for example 1/2")
+        if not (self.scale >= 1 and math.isfinite(self.scale)):
+            raise BadInput(f"scale={self.scale}: a finite number of at least 1 is needed, for example 9")
+        choose("representation of a bin", self.representation, REPRESENTATIONS)
+        if not self.sampled:
+            raise BadInput("this is the sampled form; laws.exact_fractional has the exact one")
+
+    @property
+    def threat(self) -> Threat:
+        return lp(self.p)
+
+    def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
+        return raised(p, self._told_apart(r))
+
+    def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
+        return lowered(p, self._told_apart(r))
+
+    def _told_apart(self, r: ArrayLike) -> Floats:
+        """D = r^p / scale, rounded up."""
+        return np.asarray(r, dtype=float) ** float(self.p) * (_UP / self.scale)
+
+    def table(self, levels: int) -> SplitTable:
+        """Words into widths and dividers on the grid, never likelier than [Levine2023] Theorem 4.3-c has them."""
+        return _split_table(self.p, self.scale, levels)
+
+    def rounded(self, levels: int) -> RoundedNoise:
+        """The width of a coordinate's bins in steps, less one; `levels` stands for an ablated coordinate."""
+        return self.table(levels).widths
+
+    def float_widths(self) -> Floats:
+        """Widths off the grid: [2^16], each at least as wide as Lambda anywhere between its quantile and the next one.
+
+        Wider bins tell less apart. Each is wider still by 2^-26: float32 numbers differ by 2^-24 of the larger one or not
+        at all, so that this pays for the rounding of x / width, and of the power here.
+        """
+        cells = 2**WIDTH_BITS
+        density, finite = (int(cells * share / Fraction(self.scale)) for share in (1 - self.p, Fraction(1)))
+        quantiles = np.arange(1, density + 1) / cells * (self.scale / max(float(1 - self.p), _NARROWEST))
+        widths = np.full(cells, np.inf)
+        widths[:finite] = 1.0
+        widths[:density] = np.clip(quantiles ** (1 / float(self.p)), _NARROWEST, 1.0)
+        return widths * _PAD
+
+    def deviation(self, shape: Sequence[int], levels: int | None) -> float:
+        """Zero on the grid. Off it dividers have 47 bits, so a stretch t of the width holds up to 2^-47 more than t of them."""
+        return 0.0 if levels is not None else math.prod(shape) * 2.0**-DIVIDER_BITS
+
+
+@lru_cache(maxsize=16)
+def _split_table(p: Fraction, scale: float, levels: int) -> SplitTable:
+    """Tabulate Theorem 4.3-c: a width of j steps with a given divider has the weight -(second difference of g at j).
+
+    A pair has floor(2^63 weight) words; what is left over is ablated. Values z = k steps apart are told apart with
+    probability sum over j of min(j, k) weight_j, so rounding weights down leaves it at most g(z) for every k.
+    """
+    with mpmath.workdps(_DIGITS):
+        power = mpmath.mpf(p.numerator) / p.denominator
+        g = [mpmath.power(mpmath.mpf(z) / levels, power) / mpmath.mpf(scale) for z in range(levels + 1)]
+        weights = [2 * g[j] - g[j - 1] - g[j + 1] for j in range(1, levels)] + [g[levels] - g[levels - 1]]
+        tiny = mpmath.mpf(2) ** -80
+        cells = [max(int(mpmath.floor(2**BITS * w - tiny)), 0) for w in weights]
+    ends = np.cumsum([j * cell for j, cell in enumerate(cells, start=1)], dtype=np.int64)
+    starts = np.concatenate([[0], ends])
+    divisors = np.array([max(cell, 1) for cell in cells] + [2**BITS - 1], dtype=np.int64)
+    return SplitTable(RoundedNoise(ends, 0, 0.0), starts, divisors)

@@ -1,0 +1,77 @@
+"""Choosing some of many without replacement: how often a choice meets a marked one, and how words make the choice."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.laws.rounding import BITS
+
+_POINTS = 256  # binary digits behind the point while the table is made
+_SIGMAS, _TAIL_BITS = 9, 64
+
+
+@lru_cache(maxsize=64)
+def meeting(population: int, chosen: int) -> Floats:
+    """Probability [r] that `chosen` of `population` hold at least one of r marked ones, rounded up; r = 0, 1, … until it is 1.
+
+    Delta(r) = 1 - C(d-r, e) / C(d, e), from C(d-r-1, e) = C(d-r, e) (d-e-r) / (d-r) in integers of 256 binary digits. Each
+    step rounds down, and what it loses is less than one unit and never grows: Delta is too large by less than d 2^-256.
+
+    >>> meeting(4, 2).round(12).tolist()
+    [0.0, 0.5, 0.833333333333, 1.0]
+    """
+    one = 1 << _POINTS
+    avoided, table = one, [0.0]
+    for r in range(population - chosen + 1):
+        avoided = avoided * (population - chosen - r) // (population - r)
+        table.append(min(1.0, math.nextafter((one - avoided) / one, 2.0)))
+        if table[-1] == 1.0:
+            break
+    result = np.array(table)
+    result.flags.writeable = False
+    return result
+
+
+@lru_cache(maxsize=64)
+def draws(population: int, chosen: int) -> int:
+    """How many draws with replacement nearly always hold `chosen` different ones: at most half of the population is chosen.
+
+    The draws it takes are a sum of geometric variables: their mean, nine standard deviations, and what the last of them
+    needs for 64 bits; a multiple of 4. Only correctly rounded operations, so every machine gives the same number.
+    """
+    if chosen <= 1:
+        return 4
+    mean = math.fsum(population / (population - i) for i in range(chosen))
+    variance = math.fsum(i * population / (population - i) ** 2 for i in range(chosen))
+    tail = -(-_TAIL_BITS // ((population // (chosen - 1)).bit_length() - 1))
+    return -(-(math.ceil(mean + _SIGMAS * math.sqrt(variance)) + tail) // 4) * 4
+
+
+@lru_cache(maxsize=64)
+def draw_deviation(population: int, chosen: int) -> float:
+    """Total variation between a uniform choice and the first `chosen` different ones among `draws` words modulo `population`.
+
+    The first different ones of independent uniform draws are a uniform choice. A word modulo d misses the uniform law by
+    R (d - R) / (d 2^63), R = 2^63 mod d. Too few are different with a probability that Chernoff's bound limits: the draws
+    needed are a sum of geometric variables of success 1 - i/d, so for every t > 0
+    P[more than m] <= e^(-t (m+1)) prod (1-i/d) e^t / (1 - e^t i/d).
+    """
+    rest = 2**BITS % population
+    modulo = draws(population, chosen) * rest * (population - rest) / (population << BITS)
+    if chosen <= 1:
+        return modulo * (1 + 1e-9)
+    repeated = np.arange(chosen) / population
+    start = float(np.log1p(-repeated).sum())
+
+    def bound(t: float) -> float:
+        return start - float(np.log1p(-repeated * math.exp(t)).sum()) - (draws(population, chosen) + 1 - chosen) * t
+
+    low, high = 0.0, math.log(population / (chosen - 1))
+    for _ in range(40):  # any t is a bound; thirds of a convex function find a good one
+        third = (high - low) / 3
+        low, high = (low, high - third) if bound(low + third) < bound(high - third) else (low + third, high)
+    return (modulo + math.exp(min(bound(low), 0.0))) * (1 + 1e-9)

@@ -1,0 +1,59 @@
+"""One inequality that turns every law into a top-k certificate through its shifts. [Jia2020] Theorem 1"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.laws.law import Law
+
+_MARGIN = 1e-12
+_HALVINGS = 53
+
+
+def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.ndarray:
+    """Whether the label is among the top k at every point within r [m], decided with a margin for rounding errors.
+
+    `p_label` [m]: lower bounds of the label; `p_sums` [m, k]: upper bounds on the summed probability of the t weakest of
+    its k strongest rivals, t = 1..k; r [m]. True where least(p_label, r) > min over t of most(p_sums_t, r) / t: the least
+    of k numbers is at most the mean of any t of them.
+    """
+    p_sums, r = np.asarray(p_sums), np.asarray(r)
+    rivals = (law.most(p_sums, r[:, None]) / np.arange(1, p_sums.shape[1] + 1)).min(axis=1)
+    return law.least(p_label, r) * (1 - _MARGIN) > rivals * (1 + _MARGIN)
+
+
+def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
+    """Largest r [m] at which `stays` holds, rounded down; NaN where the label is not even certified at the input itself.
+
+    By bisection, to 1e-11 of the law's scale and never above the exact solution; over whole numbers where the threat
+    counts, and there a radius of 0 says that the input itself is certified and nothing beyond it. A row's radius does not
+    depend on the other rows.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _bisected(law, np.asarray(p_label, dtype=float), np.asarray(p_sums, dtype=float))
+
+
+def _bisected(law: Law, p_label: Floats, p_sums: Floats) -> Floats:
+    low = np.zeros(len(p_label))
+    certified = stays(law, p_label, p_sums, low)
+    high = np.full(len(p_label), min(law.scale, law.farthest))
+    while (growing := stays(law, p_label, p_sums, high) & (high < law.farthest)).any():
+        low, high = np.where(growing, high, low), np.where(growing, np.minimum(2 * high, law.farthest), high)
+    low = np.where(stays(law, p_label, p_sums, high), high, low)
+    if law.threat.integer:
+        while (open_ := high - low > 1).any():
+            low, high = _halve(law, p_label, p_sums, low, high, np.where(open_, np.floor((low + high) / 2), low))
+        return np.where(certified, low, np.nan)
+    for _ in range(_HALVINGS):
+        low, high = _halve(law, p_label, p_sums, low, high, (low + high) / 2)
+    return np.where(certified & (low > 0), low, np.nan)
+
+
+def _halve(
+    law: Law, p_label: Floats, p_sums: Floats, low: Floats, high: Floats, middle: Floats
+) -> tuple[Floats, Floats]:
+    """The half of each interval in which the label's staying ends."""
+    inside = stays(law, p_label, p_sums, middle)
+    return np.where(inside, middle, low), np.where(inside, high, middle)
