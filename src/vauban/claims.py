@@ -15,8 +15,8 @@ from vauban.bounds.simultaneous import checked_counts, probability_bounds
 from vauban.errors import BadInput
 from vauban.laws.conversions import convert
 from vauban.laws.exact import Ballots, ExactLaw
-from vauban.laws.exact_patches import ExactPatchLaw
 from vauban.laws.law import AnyLaw, Law
+from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.laws.topk import radius
 from vauban.stopping.rules import Rule
 from vauban.threats import Threat, named

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from vauban.cli import app
 from vauban.data import load
-from vauban.laws.finite import spread_offsets
+from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning import Ensemble, Partition, Votes, derive
 from vauban.poisoning.partition import set_sha256
 

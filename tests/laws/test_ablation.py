@@ -13,7 +13,7 @@ from vauban.claims import derive
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.ablation import AblationLaw
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.subsets import draw_deviation, draws, meeting
 from vauban.laws.topk import radius
 from vauban.threats import L0, L0_FEATURES

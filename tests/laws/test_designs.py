@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
 
 from vauban.errors import BadInput
-from vauban.laws import designs
-from vauban.laws.designs import SHIPPED, Design, design, shipped, smallest, solve
-from vauban.laws.metrics import Power, Tabled
+from vauban.laws.designs import design as designs
+from vauban.laws.designs.design import SHIPPED, Design, design, shipped, smallest, solve
+from vauban.laws.designs.metrics import Power, Tabled
 
 HALF, THIRD = Power(Fraction(1, 2)), Power(Fraction(1, 3))
 
@@ -115,7 +115,7 @@ def test_the_design_of_the_thesis_is_found(metric: Power) -> None:
 
 
 def test_shipped_designs_are_sound_and_the_best() -> None:
-    rows = json.loads(resources.files("vauban.laws").joinpath("designs.json").read_text())
+    rows = json.loads(resources.files("vauban.laws.designs").joinpath("shipped.json").read_text())
     assert [Fraction(row["p"]) for row in rows] == list(SHIPPED)
     for row in rows:
         p, weights = Fraction(row["p"]), {int(j): w for j, w in row["weights"].items()}

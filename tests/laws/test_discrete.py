@@ -13,7 +13,7 @@ from vauban.claims import derive
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.discrete import LARGEST, DiscreteLaw, regions, trinomials
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 from vauban.threats import L0_FEATURES
 

@@ -11,10 +11,10 @@ import pytest
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.concave import ConcaveLaw
-from vauban.laws.designed import DesignedLaw
+from vauban.laws.designs.law import DesignLaw
+from vauban.laws.designs.metrics import Tabled
 from vauban.laws.exact import Ballots, tolerated
-from vauban.laws.exact_fractional import ExactFractionalLaw
-from vauban.laws.metrics import Tabled
+from vauban.laws.fractional import ExactFractionalLaw
 
 
 def built(p: str = "1/2", scale: str = "18", **options: object) -> ExactFractionalLaw:
@@ -161,7 +161,7 @@ def test_texts() -> None:
 
 def test_concave_metrics_of_ones_own() -> None:
     made = ConcaveLaw(Tabled.of(lambda z: min(4 * z, 1), 20), Fraction(3), budget=40, levels=20)
-    assert isinstance(made, DesignedLaw)
+    assert isinstance(made, DesignLaw)
     assert (made.threat.name, made.threat.ball) == ("concave", "closed")
     assert "sum of g(|change|) over all numbers is at most" in made.threat.sentence()
     assert made.views == 120

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
-from vauban.laws import by_position, law
+from vauban.laws import law
 from vauban.laws.exact import Ballots
-from vauban.laws.exact_patches import BOUNDS, ExactBandLaw, ExactBlockLaw, ExactPatchLaw
+from vauban.laws.patches import positions
+from vauban.laws.patches.exact import BOUNDS, ExactBandLaw, ExactBlockLaw, ExactPatchLaw
 
 Pixels = set[tuple[int, int]]
 
@@ -220,7 +221,7 @@ def test_memory_is_bounded_and_changes_nothing(monkeypatch) -> None:
         whole = [there.stands(ballots, labels, k, patch=patch) for patch in patches]
         for room in (100, 1000, 5000):
             with monkeypatch.context() as patched:
-                patched.setattr(by_position, "_ROOM", room)
+                patched.setattr(positions, "_ROOM", room)
                 parts = [there.stands(ballots, labels, k, patch=patch) for patch in patches]
             assert np.array_equal(parts, whole)
         assert 0 < np.mean(whole) < 1

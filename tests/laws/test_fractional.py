@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.fractional import WIDTH_BITS, FractionalLaw
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 
 fractions = st.builds(lambda a, b: Fraction(min(a, b), max(a, b)), st.integers(1, 12), st.integers(1, 12))
@@ -131,5 +131,5 @@ def test_texts() -> None:
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)
-    with pytest.raises(BadInput, match="exact_fractional has the exact one"):
+    with pytest.raises(BadInput, match="ExactFractionalLaw is the exact one"):
         FractionalLaw(Fraction(1, 2), 9.0, sampled=False)

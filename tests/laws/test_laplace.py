@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.laplace import LaplaceLaw
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 
 SIGMA = 0.5

@@ -17,9 +17,10 @@ from poisoned_votes import (
 )
 
 from vauban.errors import BadInput
-from vauban.laws import exact, finite, partition
-from vauban.laws.finite import finite_radius, finite_runoff_radius, spread_offsets
-from vauban.laws.partition import (
+from vauban.laws import exact
+from vauban.laws.poisoning import finite, partition
+from vauban.laws.poisoning.finite import finite_radius, finite_runoff_radius, spread_offsets
+from vauban.laws.poisoning.partition import (
     LABELS,
     SAMPLES,
     finalists,

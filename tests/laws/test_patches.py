@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.laws.patches import BandLaw, BlockLaw
-from vauban.laws.regions import Regions, meets, touched_by_side
-from vauban.laws.rounding import BITS
+from vauban.laws.patches.regions import Regions, meets, touched_by_side
+from vauban.laws.patches.sampled import BandLaw, BlockLaw
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 
 
@@ -154,7 +154,7 @@ def test_text_forms_and_what_is_refused() -> None:
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)
-    with pytest.raises(BadInput, match="exact_patches has the exact one"):
+    with pytest.raises(BadInput, match="patches.exact has the exact one"):
         BandLaw(4, False)
     with pytest.raises(BadInput, match="whole number"):
         BandLaw(2.5, True)  # type: ignore[arg-type]

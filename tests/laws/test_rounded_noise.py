@@ -11,7 +11,7 @@ import pytest
 
 from vauban.errors import BadInput
 from vauban.laws.gaussian import GaussianLaw
-from vauban.laws.rounding import RoundedNoise
+from vauban.laws.rounded_noise import RoundedNoise
 
 WORDS = 2**63
 PICTURES = [(0.05, 255), (0.12, 255), (0.25, 255), (0.5, 255), (1.0, 255), (2.0, 255)]

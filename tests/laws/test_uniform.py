@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
+from vauban.laws.splitting import SplittingLaw
 from vauban.laws.topk import radius
-from vauban.laws.uniform import SplittingLaw, UniformLaw
+from vauban.laws.uniform import UniformLaw
 
 LAMBDA = 0.5 * math.sqrt(3)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from vauban.cli import app
 from vauban.errors import BadInput
-from vauban.laws.finite import spread_offsets
+from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning.claims import wording
 from vauban.poisoning.classic import SklearnTrainer
 from vauban.poisoning.files import read_votes_file

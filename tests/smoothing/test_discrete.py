@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from vauban.errors import BadInput
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import Discrete, build

@@ -7,7 +7,7 @@ from scipy import stats
 
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.laws.rounding import BITS, RoundedNoise
+from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, Laplace, Uniform, build, grid
 from vauban.smoothing.grid import GridNoise, to_unit

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.laws import designed
-from vauban.laws.designs import Design
-from vauban.laws.metrics import Power, Tabled
+from vauban.laws.designs import law as design_law
+from vauban.laws.designs.design import Design
+from vauban.laws.designs.metrics import Power, Tabled
 from vauban.smoothing import Concave, Fractional
 from vauban.smoothing import designed as looked_up
 
@@ -220,7 +220,7 @@ def test_radii_are_not_far_below_what_could_be_broken() -> None:
 @pytest.fixture
 def afresh() -> object:
     """Worlds and tables made anew inside a test that plants a mistake, and again after it."""
-    caches = (worlds, looked_up._tables, designed._reach)
+    caches = (worlds, looked_up._tables, design_law._reach)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -229,15 +229,15 @@ def afresh() -> object:
 
 
 def test_a_design_with_one_outcome_too_many_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = designed.design
+    sound = design_law.design
 
     def greedy(metric: Power | Tabled, levels: int, budget: int, rate: Fraction) -> Design:
         made = dict(sound(metric, levels, budget, rate).weights)
         made[1] = made.get(1, 0) + metric.most(1, levels, rate) + 1 - sum(made.values())
         return Design(tuple(sorted(made.items())), levels, budget)
 
-    monkeypatch.setattr(designed, "design", greedy)
-    monkeypatch.setattr(designed.DesignedLaw, "views", property(lambda self: 2 * self.budget))
+    monkeypatch.setattr(design_law, "design", greedy)
+    monkeypatch.setattr(design_law.DesignLaw, "views", property(lambda self: 2 * self.budget))
     assert too_many_changed()[1] > 0
 
 
@@ -256,6 +256,6 @@ def test_a_list_that_is_not_gone_through_whole_would_be_seen(afresh: object, mon
 
 
 def test_claims_for_one_view_too_many_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    within = designed.DesignedLaw.within
-    monkeypatch.setattr(designed.DesignedLaw, "within", lambda self, changed: within(self, np.asarray(changed) * 2 + 1))
+    within = design_law.DesignLaw.within
+    monkeypatch.setattr(design_law.DesignLaw, "within", lambda self, changed: within(self, np.asarray(changed) * 2 + 1))
     assert claims_broken(2)[1] > 0

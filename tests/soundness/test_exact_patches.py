@@ -8,8 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vauban.laws import by_position, regions
 from vauban.laws.exact import Ballots
+from vauban.laws.patches import positions, regions
 from vauban.smoothing import Band, Block
 
 CLASSES = 4
@@ -129,18 +129,18 @@ def ignore_wrap(monkeypatch) -> None:
 
 
 def give_ties_to_the_label(monkeypatch) -> None:
-    honest = by_position.stays
+    honest = positions.stays
 
     def stays(untouched, touched, labels, k, sets):
         first = np.argsort(np.arange(CLASSES) != labels[:, None], axis=1, kind="stable")
         return honest(np.take_along_axis(untouched, first[:, None], axis=2), touched, 0 * labels, k, sets)
 
-    monkeypatch.setattr(by_position, "stays", stays)
+    monkeypatch.setattr(positions, "stays", stays)
 
 
 def treat_sets_as_one_vote(monkeypatch) -> None:
-    honest = by_position.stays
-    monkeypatch.setattr(by_position, "stays", lambda n, t, labels, k, sets: honest(n, t, labels, k, False))
+    honest = positions.stays
+    monkeypatch.setattr(positions, "stays", lambda n, t, labels, k, sets: honest(n, t, labels, k, False))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def treat_sets_as_one_vote(monkeypatch) -> None:
     ],
 )
 def test_a_bug_is_caught(bug, sets, monkeypatch) -> None:
-    by_position._worst.cache_clear()
+    positions._worst.cache_clear()
     bug(monkeypatch)
     try:
         assert sum(play(kind, shape, sets)[1] for kind, shape in WORLDS[:5]) > 0
     finally:
-        by_position._worst.cache_clear()
+        positions._worst.cache_clear()
 
 
 class Random(torch.nn.Module):

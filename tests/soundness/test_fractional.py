@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vauban.laws.fractional import FractionalLaw
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 from vauban.smoothing import Fractional
 from vauban.smoothing.splitting import float_bins

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from vauban.laws.laplace import LaplaceLaw
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 
 PROBABILITIES = np.concatenate(

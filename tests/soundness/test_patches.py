@@ -7,8 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vauban.laws.patches import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.laws.regions import Regions, touched_by_side
+from vauban.laws.patches.regions import Regions, touched_by_side
+from vauban.laws.patches.sampled import BandLaw, BlockLaw, KeptRegionLaw
 from vauban.laws.topk import radius
 from vauban.smoothing.patches import ablated
 

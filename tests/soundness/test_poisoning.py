@@ -8,7 +8,7 @@ from poisoned_worlds import ASKED, POINTS, Samples, certified, one_change, one_f
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from vauban.laws import finite, partition
+from vauban.laws.poisoning import finite, partition
 from vauban.poisoning import Ensemble, Partition, SklearnTrainer
 
 LEARNERS = ("majority", "nearest", "stump")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
+from vauban.laws.splitting import SplittingLaw
 from vauban.laws.topk import radius
-from vauban.laws.uniform import SplittingLaw, UniformLaw
+from vauban.laws.uniform import UniformLaw
 from vauban.smoothing import Splitting
 from vauban.smoothing.splitting import float_bins
 

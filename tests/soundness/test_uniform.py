@@ -6,7 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 from vauban.laws.uniform import UniformLaw
 

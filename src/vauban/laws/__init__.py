@@ -6,17 +6,16 @@ from vauban.errors import BadInput
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.discrete import DiscreteLaw
 from vauban.laws.exact import ExactLaw
-from vauban.laws.exact_fractional import ExactFractionalLaw
-from vauban.laws.exact_patches import ExactBandLaw, ExactBlockLaw
 from vauban.laws.flow import FlowLaw
-from vauban.laws.fractional import FractionalLaw
+from vauban.laws.fractional import ExactFractionalLaw, FractionalLaw
 from vauban.laws.gaussian import GaussianLaw
 from vauban.laws.laplace import LaplaceLaw
 from vauban.laws.law import AnyLaw, Law
-from vauban.laws.patches import BandLaw, BlockLaw
+from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw
+from vauban.laws.patches.sampled import BandLaw, BlockLaw
 from vauban.laws.sparse import SparseLaw
-from vauban.laws.splitting import ExactSplittingLaw
-from vauban.laws.uniform import SplittingLaw, UniformLaw
+from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
+from vauban.laws.uniform import UniformLaw
 from vauban.specs import Spec, choose, flag
 
 LAWS: dict[str, type[Law]] = {

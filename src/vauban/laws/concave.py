@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 from vauban.errors import BadInput
-from vauban.laws.designed import LISTED, DesignedLaw, fraction
-from vauban.laws.metrics import Tabled
+from vauban.laws.designs.law import LISTED, DesignLaw, fraction
+from vauban.laws.designs.metrics import Tabled
 from vauban.specs import Parameter, Spec
 from vauban.threats import Threat
 
@@ -16,7 +16,7 @@ CONCAVE = Threat("concave", "sum of g(|change|) over all numbers", "units of g, 
 
 
 @dataclass(frozen=True)
-class ConcaveLaw(DesignedLaw):
+class ConcaveLaw(DesignLaw):
     """A list of views for which the sum of g(|change|) is a bound on how many of them change; radii are such sums.
 
     [Levine2023] Theorem 4.3. It has no text form: its spec names g by a hash, and nothing can be built from that.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
-from vauban.laws.rounding import BITS, RoundedNoise
+from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.specs import Parameter
 from vauban.threats import L0_FEATURES, Threat
 

@@ -1,10 +1,10 @@
-"""Variable-width splitting against fractional Lp attacks. [Levine2023] chapter 4"""
+"""Splitting with bins of varying width against fractional Lp attacks, sampled and exact. [Levine2023] chapter 4"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
+from vauban.laws.designs.law import LISTED, REPRESENTATIONS, DesignLaw, fraction
+from vauban.laws.designs.metrics import Power
 from vauban.laws.law import Law
-from vauban.laws.rounding import BITS, RoundedNoise
+from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import lowered, raised
 from vauban.specs import Parameter, choose, flag, positive
 from vauban.threats import Threat, lp
 
-REPRESENTATIONS = ("upper_lower", "center", "center_center", "center_error")
 WIDTH_BITS = 16
 DIVIDER_BITS = BITS - WIDTH_BITS
 
@@ -76,7 +77,7 @@ class FractionalLaw(Law):
             raise BadInput(f"scale={self.scale}: a finite number of at least 1 is needed, for example 9")
         choose("representation of a bin", self.representation, REPRESENTATIONS)
         if not self.sampled:
-            raise BadInput("this is the sampled form; laws.exact_fractional has the exact one")
+            raise BadInput("this is the sampled form; ExactFractionalLaw is the exact one")
 
     @property
     def threat(self) -> Threat:
@@ -117,6 +118,51 @@ class FractionalLaw(Law):
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
         """Zero on the grid. Off it dividers have 47 bits, so a stretch t of the width holds up to 2^-47 more than t of them."""
         return 0.0 if levels is not None else math.prod(shape) * 2.0**-DIVIDER_BITS
+
+
+@dataclass(frozen=True)
+class ExactFractionalLaw(DesignLaw):
+    """A list of views for which the sum of |change|^p is a bound on how many of them change; radii in Lp units.
+
+    [Levine2023] Theorem 4.3, C.3. T tolerated views make r the largest number with B r^p < T + 1: never less than C.77 has it.
+
+    >>> law = ExactFractionalLaw(Fraction(1, 2), Fraction(18))
+    >>> law.views, law.within([4000, 8999])
+    (18000, array([16.008001, 81.      ]))
+    >>> law.within([8999]) < 81, round(law.error, 4)
+    (array([ True]), 0.0172)
+    """
+
+    p: Fraction
+    scale: Fraction = Fraction(1)
+    offsets: int = 0
+    representation: str = "upper_lower"
+    coupling: str = "cyclic"
+    budget: int = 1000
+    levels: int = 255
+    name: ClassVar[str] = "fractional"
+    parameters: ClassVar[dict[str, Parameter]] = {
+        "p": Parameter(Fraction, required=True, example="1/2"),
+        "scale": Parameter(fraction, default=Fraction(1), example="18"),
+        **LISTED,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Power(self.p)
+        if self.p == 1 and self.budget % self.levels:
+            raise BadInput(
+                f"budget={self.budget}: at p=1 (the L1 norm) every width is the widest, and the budget must be a multiple of "
+                f"levels={self.levels}: write budget={self.levels * max(1, round(self.budget / self.levels))}"
+            )
+
+    @property
+    def metric(self) -> Power:
+        return Power(self.p)
+
+    @property
+    def threat(self) -> Threat:
+        return replace(lp(self.p), ball="closed")
 
 
 @lru_cache(maxsize=16)

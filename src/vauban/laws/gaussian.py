@@ -15,7 +15,7 @@ from scipy.special import ndtri as Phi_inverse
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.laws.law import Law
-from vauban.laws.rounding import RoundedNoise, rounded_noise
+from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
 from vauban.specs import Parameter, one_sigma, positive
 from vauban.threats import L2, Threat
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
-from vauban.laws.rounding import RoundedNoise, rounded_noise
+from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
 from vauban.specs import Parameter, choose, one_sigma, positive
 from vauban.threats import L1, Threat
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.simultaneous import ProbabilityBounds
-from vauban.laws.rounding import RoundedNoise
+from vauban.laws.rounded_noise import RoundedNoise
 from vauban.specs import Parameter, Spec, read_params
 from vauban.threats import Threat
 

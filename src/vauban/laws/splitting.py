@@ -1,4 +1,8 @@
-"""Splitting noise without randomness: a view for every place of the dividers, every one voted on. [Levine2023] chapter 3"""
+"""Splitting noise against L1 attacks: each number is seen as the bin it falls in. [Levine2023] chapter 3
+
+Sampled: dividers are placed at random, independently per coordinate. Exact: one view for every place of the dividers, and every
+view votes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.exact import ExactLaw, Ints, check_list, digest, offsets
-from vauban.specs import Parameter, natural, one_sigma, positive
+from vauban.laws.rounded_noise import BITS, RoundedNoise
+from vauban.laws.uniform import UniformLaw
+from vauban.specs import Parameter, flag, natural, one_sigma, positive
 from vauban.threats import L1, Threat
 
 
@@ -69,3 +75,47 @@ class ExactSplittingLaw(ExactLaw):
 
     def within(self, changed: ArrayLike) -> Floats:
         return np.asarray(changed) / self.levels
+
+
+@dataclass(frozen=True)
+class SplittingLaw(UniformLaw):
+    """Each coordinate is seen as the bin it falls in, between dividers one width apart, uniformly placed; here
+    independently (`sampled`). [Levine2023] Theorem 3.2 (general case)
+
+    Two values are told apart with probability min(1, |difference| / width), so by a union bound views differ with
+    probability at most r / width: U is that of uniform noise. On the grid [Levine2023] Corollary 3.1 wants a whole number
+    of steps; the width is rounded up to one, which can only make the bound truer.
+
+    >>> SplittingLaw(sigma=0.5, sampled=True).spec
+    Spec(name='splitting', params={'sigma': '0.5', 'sampled': 'true'})
+    """
+
+    sampled: bool = True
+    name: ClassVar[str] = "splitting"
+    parameters: ClassVar[dict[str, Parameter]] = {
+        **UniformLaw.parameters,
+        "sampled": Parameter(flag, default=False, example="true"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sampled:
+            raise BadInput("this is the sampled form; ExactSplittingLaw is the exact one")
+
+    def period(self, levels: int) -> int:
+        """The width in steps of the grid: the least whole number N >= levels * 2 sqrt 3 sigma, in exact arithmetic."""
+        return math.isqrt(math.ceil(12 * (Fraction(self.sigma) * levels) ** 2) - 1) + 1
+
+    def rounded(self, levels: int) -> RoundedNoise:
+        """The first divider's place: j stands for the half step between the levels j and j + 1.
+
+        A place has floor((2^63 - 1) / period) words; places at or beyond `levels`, and the few words left over, are one
+        outcome in which nothing is told apart. So no place is likelier than 1 / period, and U holds for what is sampled.
+        """
+        period = self.period(levels)
+        places = np.arange(1, min(period, levels) + 1, dtype=np.int64)
+        return RoundedNoise((2**BITS - 1) // period * places, 0, 0.0)
+
+    def deviation(self, shape: Sequence[int], levels: int | None) -> float:
+        """Zero on the grid. Off it dividers have 52 bits, so a stretch t of the width holds up to 2^-52 more than t of them."""
+        return 0.0 if levels is not None else math.prod(shape) * 2.0**-52

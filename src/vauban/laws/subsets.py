@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.laws.rounding import BITS
+from vauban.laws.rounded_noise import BITS
 
 _POINTS = 256  # binary digits behind the point while the table is made
 _SIGMAS, _TAIL_BITS = 9, 64

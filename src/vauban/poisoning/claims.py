@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
-from vauban.laws.finite import finite_radius, finite_runoff_radius
-from vauban.laws.partition import Ints, checked, plurality_radius, runoff_radius
+from vauban.laws.poisoning.finite import finite_radius, finite_runoff_radius
+from vauban.laws.poisoning.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.poisoning.votes import THREATS, Votes
 from vauban.specs import choose
 from vauban.threats import Threat

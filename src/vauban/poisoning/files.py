@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
-from vauban.laws.finite import spread_offsets
+from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning.defence import Defence
 from vauban.poisoning.partition import Partition
 from vauban.poisoning.runs import read_arrays
@@ -62,7 +62,9 @@ def read_votes_file(
     if spread > 1:
         _check_offsets(path, given_offsets, training, spread)
     if given_offsets is not None and not np.array_equal(given_offsets, spread_offsets(votes.models, spread)):
-        raise BadInput(f"{path}: its offsets are not vauban.laws.finite.spread_offsets({votes.models}, {spread})")
+        raise BadInput(
+            f"{path}: its offsets are not vauban.laws.poisoning.finite.spread_offsets({votes.models}, {spread})"
+        )
     if partitions is None and defense is None and training.get("partition"):
         split = Partition.from_spec(str(training["partition"]))
     else:
@@ -100,7 +102,7 @@ def _check_offsets(path: Path, offsets: NDArray[Any] | None, training: dict[str,
     if offsets is None or offsets.shape != (spread,) or offsets.dtype.kind not in "iu":
         raise BadInput(
             f"{path}: with spread={spread} a proof depends on which buckets each model was trained on. If model i was trained on "
-            "the buckets i + r for r in vauban.laws.finite.spread_offsets(models, spread), as Vauban does, add that "
+            "the buckets i + r for r in vauban.laws.poisoning.finite.spread_offsets(models, spread), as Vauban does, add that "
             "array as offsets; other arrangements cannot be certified here"
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
-from vauban.laws.finite import spread_offsets
+from vauban.laws.poisoning.finite import spread_offsets
 from vauban.specs import Parameter, Spec, choose, read_params
 
 WAYS = ("hash", "pixel-sum", "sort")

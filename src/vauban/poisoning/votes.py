@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
-from vauban.laws.finite import check_spread
-from vauban.laws.partition import LABELS, SAMPLES, Ints, checked, plurality, runoff, tally
+from vauban.laws.poisoning.finite import check_spread
+from vauban.laws.poisoning.partition import LABELS, SAMPLES, Ints, checked, plurality, runoff, tally
 from vauban.specs import choose
 
 AGGREGATES = ("plurality", "runoff")

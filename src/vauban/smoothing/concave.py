@@ -9,8 +9,8 @@ from typing import Self
 import torch
 
 from vauban.laws.concave import ConcaveLaw
-from vauban.laws.designed import fraction
-from vauban.laws.metrics import Tabled
+from vauban.laws.designs.law import fraction
+from vauban.laws.designs.metrics import Tabled
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.designed import designed_views, shown_shape
 from vauban.specs import Spec

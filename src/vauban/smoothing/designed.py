@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vauban.laws.designed import DesignedLaw, Ints
+from vauban.laws.designs.law import DesignLaw, Ints
 from vauban.smoothing.grid import to_unit
 from vauban.smoothing.splitting import grid_bins
 
@@ -27,7 +27,7 @@ def shown_shape(shape: torch.Size, representation: str) -> torch.Size:
     return shape if representation == "center" else torch.Size((2 * shape[0], *shape[1:]))
 
 
-def designed_views(law: DesignedLaw, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+def designed_views(law: DesignLaw, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     """View number word % law.views for each row of `words` [count, 1]; `x`: [1 or count, ...shape], whole numbers 0..levels."""
     shown, rows = _tables(law, x.shape[1:], x.device)
     number = (words % law.views).int().view(-1, *[1] * (x.dim() - 1))
@@ -47,7 +47,7 @@ def _on(device: torch.device, table: Ints) -> torch.Tensor:
 class _Cyclic:
     """Where outcome (v + offset_i) mod V begins in the table of what is shown, int32 [count, ...shape]."""
 
-    def __init__(self, law: DesignedLaw, begins: Ints, shape: torch.Size, device: torch.device):
+    def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         self._begins = _on(device, np.concatenate([begins, begins]))
         self._starts = _on(device, law.starts(shape))
 
@@ -58,7 +58,7 @@ class _Cyclic:
 class _Global:
     """As above where outcome v decides the width, and coordinate i's divider is offset_i places further."""
 
-    def __init__(self, law: DesignedLaw, begins: Ints, shape: torch.Size, device: torch.device):
+    def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         outcomes, self._step = law.outcomes(), law.levels + 1
         place = np.where(outcomes.place < outcomes.period, outcomes.place, 0)
         self._first, self._place = _on(device, begins - place * self._step), _on(device, place)
@@ -73,7 +73,7 @@ class _Global:
 class _Arbitrary:
     """As above where coordinate i of view v has the outcome that its own permutation puts there."""
 
-    def __init__(self, law: DesignedLaw, begins: Ints, shape: torch.Size, device: torch.device):
+    def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         table = begins.astype(np.int32)[law.permutations(shape)]
         self._begins = torch.from_numpy(np.ascontiguousarray(table)).view(-1, *shape).to(device)
 
@@ -90,7 +90,7 @@ _COUPLED: dict[str, type[_Cyclic] | type[_Global] | type[_Arbitrary]] = {
 
 @lru_cache(maxsize=4)
 def _tables(
-    law: DesignedLaw, shape: torch.Size, device: torch.device
+    law: DesignLaw, shape: torch.Size, device: torch.device
 ) -> tuple[list[torch.Tensor], _Cyclic | _Global | _Arbitrary]:
     """What outcome o shows of the value x, at o * (levels + 1) + x, float32; and how views find their outcomes there.
 

@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vauban.laws.designed import fraction
-from vauban.laws.exact_fractional import ExactFractionalLaw
-from vauban.laws.fractional import DIVIDER_BITS, FractionalLaw
+from vauban.laws.designs.law import fraction
+from vauban.laws.fractional import DIVIDER_BITS, ExactFractionalLaw, FractionalLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.designed import designed_views, represented, shown_shape
 from vauban.smoothing.grid import GridNoise
@@ -21,7 +20,7 @@ class Fractional(Smoothing):
     """Each number's bin, its width varying from coordinate to coordinate; infinite widths ablate it. [Levine2023] Definition 4.2
 
     Exact: a list of `budget` * scale views, through which `coupling` leads the coordinates by the seed `offsets` (see
-    `DesignedLaw`). `sampled`: widths and dividers independent per coordinate.
+    `DesignLaw`). `sampled`: widths and dividers independent per coordinate.
 
     `representation` ([Levine2023] C.5): "upper_lower" shows both ends of the bin, the upper ones before the lower ones
     along the first axis (so pictures have twice the channels); "center" its middle only; "center_center" that twice;

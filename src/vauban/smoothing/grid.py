@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vauban.laws.law import Law
-from vauban.laws.rounding import BITS, GUIDE_BITS, RoundedNoise
+from vauban.laws.rounded_noise import BITS, GUIDE_BITS, RoundedNoise
 
 _REST = BITS - GUIDE_BITS
 _SHIFTS = (_REST, _REST - GUIDE_BITS, _REST - 2 * GUIDE_BITS)  # where the three packed numbers of a word begin

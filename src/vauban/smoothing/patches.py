@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from vauban.errors import BadInput
-from vauban.laws.by_position import chosen
-from vauban.laws.exact_patches import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
-from vauban.laws.patches import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.laws.regions import Regions
+from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
+from vauban.laws.patches.positions import chosen
+from vauban.laws.patches.regions import Regions
+from vauban.laws.patches.sampled import BandLaw, BlockLaw, KeptRegionLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import to_unit
 

@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from vauban.laws.splitting import ExactSplittingLaw
-from vauban.laws.uniform import SplittingLaw
+from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma

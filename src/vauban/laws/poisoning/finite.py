@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
 from vauban.laws.exact import Ints, leads
-from vauban.laws.partition import checked, checked_runoff, finalists, histogram, rivals, tally
+from vauban.laws.poisoning.partition import checked, checked_runoff, finalists, histogram, rivals, tally
 
 _AT_ONCE = 1 << 24
 

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.designs import Design, design
+from vauban.laws.designs.design import Design, design
+from vauban.laws.designs.metrics import Metric
 from vauban.laws.exact import ExactLaw, Ints, check_list, digest, offsets
-from vauban.laws.fractional import REPRESENTATIONS
-from vauban.laws.metrics import Metric
 from vauban.specs import Parameter, choose, natural
 
+REPRESENTATIONS = ("upper_lower", "center", "center_center", "center_error")
 COUPLINGS = ("cyclic", "global", "arbitrary")
 _FINEST = 1023  # largest number of levels: the program has an unknown for each, and 8-bit pictures have 255
 _LONGEST = 60  # characters of a number, and its largest exponent
@@ -39,7 +39,7 @@ class Outcomes:
     place: Ints
 
 
-class DesignedLaw(ExactLaw):
+class DesignLaw(ExactLaw):
     """A list of V = ceil(B * scale) outcomes: those of a design for `budget` B, then ablated ones. Every coordinate goes
     through all of it, so that values k steps apart are told apart in n(k) <= R g(k / levels) of the V views, R = B.
 

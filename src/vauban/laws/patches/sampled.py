@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import AnyLaw, Law
-from vauban.laws.regions import Regions, bands, blocks, touched_by_side
-from vauban.laws.rounding import BITS
+from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
+from vauban.laws.rounded_noise import BITS
 from vauban.laws.uniform import lowered, raised
 from vauban.specs import Parameter, choose, flag
 from vauban.threats import PATCH, Threat
@@ -103,7 +103,7 @@ class KeptRegionLaw(PatchLaw, Law):
     def __post_init__(self) -> None:
         self._check()
         if not self.sampled:
-            raise BadInput("this is the sampled form; laws.exact_patches has the exact one")
+            raise BadInput("this is the sampled form; vauban.laws.patches.exact has the exact one")
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
         return raised(p, self._share(r))

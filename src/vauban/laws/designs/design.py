@@ -1,6 +1,6 @@
 """Lists of widths that tell values apart as often as a metric allows and never more often. [Levine2023] C.3
 
-`python -m vauban.laws.designs` prints the contents of designs.json, the designs that come with Vauban.
+`python -m vauban.laws.designs.design` prints the contents of shipped.json, the designs that come with Vauban.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import diags_array
 
 from vauban.errors import BadInput
+from vauban.laws.designs.metrics import Metric, Power
 from vauban.laws.exact import Ints
-from vauban.laws.metrics import Metric, Power
 
 SHIPPED = tuple(Fraction(p) for p in ("1/2", "1/3", "2/3", "1/4", "3/4"))
 _BITS = 24  # errors are counted in 2^-24 of a view
@@ -154,8 +154,8 @@ def design(metric: Metric, levels: int, budget: int, rate: Fraction) -> Design:
 
 @lru_cache(maxsize=1)
 def shipped() -> dict[tuple[Fraction, int, int], Design]:
-    """The designs in designs.json by p, levels and budget."""
-    rows = json.loads(resources.files("vauban.laws").joinpath("designs.json").read_text(encoding="utf-8"))
+    """The designs in shipped.json by p, levels and budget."""
+    rows = json.loads(resources.files("vauban.laws.designs").joinpath("shipped.json").read_text(encoding="utf-8"))
     return {
         (Fraction(row["p"]), row["levels"], row["budget"]): Design(
             tuple((int(j), w) for j, w in row["weights"].items()), row["levels"], row["budget"]
@@ -178,7 +178,7 @@ def _gap(design: Design, metric: Metric, rate: Fraction) -> int:
 
 
 def _rows(ps: Iterable[Fraction], levels: int = 255, budget: int = 1000) -> list[dict[str, Any]]:
-    """What designs.json holds."""
+    """What shipped.json holds."""
     rows = []
     for p in ps:
         start = time.monotonic()

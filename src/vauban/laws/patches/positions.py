@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.laws.exact import Ballots, Ints
-from vauban.laws.regions import Regions
+from vauban.laws.patches.regions import Regions
 
 MOST_VIEWS = 10**6  # below 2^24, so that float32 counts them exactly, in any order
 _ROOM = 2**22  # numbers held at a time: 16 MB of float32

@@ -2,7 +2,7 @@
 
 Base classifiers are trained on disjoint buckets of the training set, and a sample's bucket depends on its input alone. So one
 sample added, removed or relabelled changes one bucket; one whose input is changed counts twice: it is removed, and another is
-added. All that is asked here is how many buckets must change. (`laws.finite`: base classifiers that share buckets.)
+added. All that is asked here is how many buckets must change. (`laws.poisoning.finite`: base classifiers that share buckets.)
 
 Everywhere a class is *ahead of* another if it has more votes, or as many and a smaller index. `label` [m] holds the label of each
 input, and a radius of -1 says that nothing is certified for it.

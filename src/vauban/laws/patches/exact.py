@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws import by_position
 from vauban.laws.exact import Ballots, ExactLaw, Ints, leads, several, tolerated
-from vauban.laws.patches import AXES, PatchLaw, whole
-from vauban.laws.regions import Regions, bands, blocks, touched_by_side
+from vauban.laws.patches import positions
+from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
+from vauban.laws.patches.sampled import AXES, PatchLaw, whole
 from vauban.specs import Parameter, choose, natural
 
 BOUNDS = ("position", "margin")
@@ -35,7 +35,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
 
     With a `threshold` a view votes for every class whose probability reaches it: several, or none. Two bounds. `margin`: the
     label must lead by twice the most views that a patch can touch, Delta ([Levine2023] Theorems 6.1 and 6.2, Delta counted one
-    by one). `position`: place by place, untouched votes stand and touched ones may become anything (`by_position.stays`). It
+    by one). `position`: place by place, untouched votes stand and touched ones may become anything (`positions.stays`). It
     is exact and never weaker: at any place the label keeps at least n_l - Delta votes, no rival has more untouched votes than
     votes, and at most Delta are touched.
     """
@@ -72,9 +72,9 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
         if self.height is not None and self.width is not None:
             if self.count > self.regions.count:
                 raise BadInput(f"count={self.count}: there are {self.regions.count} {self.name}s to choose from")
-            if self.views > by_position.MOST_VIEWS:
+            if self.views > positions.MOST_VIEWS:
                 raise BadInput(
-                    f"{self.spec} has {several(self.views)} views and at most {by_position.MOST_VIEWS:,} are counted: "
+                    f"{self.spec} has {several(self.views)} views and at most {positions.MOST_VIEWS:,} are counted: "
                     "choose a larger " + ("stride" if self.count == 1 else "size or a smaller count")
                 )
 
@@ -100,7 +100,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
         if places is None:
             spots = np.indices((self.regions.height - height + 1, self.regions.width - width + 1))
             places = spots.reshape(2, -1).T
-        return by_position.touched_views(self.regions.touched(places, (height, width)), self.count)
+        return positions.touched_views(self.regions.touched(places, (height, width)), self.count)
 
     def most_touched(self, patch: tuple[int, int]) -> int:
         """Delta: the most views that a patch of this height and width can touch.
@@ -123,7 +123,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
         which = self._check_votes(ballots, labels, k)
         if self.bound == "margin":
             return self._tolerated(ballots.counts, which, k) >= self.most_touched(patch)
-        return by_position.stands(ballots, which, k, self.regions, self.count, self._inside(patch))
+        return positions.stands(ballots, which, k, self.regions, self.count, self._inside(patch))
 
     def radius(self, ballots: Ballots, labels: ArrayLike, k: int = 1) -> Floats:
         """Side [m] of the largest square that cannot push the label out of the top k, 0 where one pixel may; NaN where the
@@ -194,7 +194,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
                 rows = np.flatnonzero(open_ & (middle == side))
                 some = Ballots(ballots.votes[rows], ballots.num_classes)
                 patch = self.regions.square(int(side))
-                stand = by_position.stands(some, labels[rows], k, self.regions, self.count, patch)
+                stand = positions.stands(some, labels[rows], k, self.regions, self.count, patch)
                 low[rows], high[rows] = np.where(stand, side, low[rows]), np.where(stand, high[rows], side)
         return np.where(low >= 0, low, np.nan)
 

@@ -1,0 +1,1 @@
+"""Certificates against patches: one region of a picture is kept, or several, and the rest is hidden."""
