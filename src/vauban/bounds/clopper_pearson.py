@@ -9,11 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
 from vauban.errors import BadInput
+from vauban.numerics import BOUND_STEP, TAIL
 
 Floats = NDArray[np.float64]
-
-_STEP = 2.0**-36  # of p or of 1 - p, whichever is smaller
-_TAIL = 1 - 2.0**-36  # what a tail may be wrong by, and more than SciPy's are
 
 
 def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
@@ -28,7 +26,9 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     wins = _checked(wins, n, alpha)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.maximum(counts, 1)
-    p = _settle(betaincinv(some, n - some + 1, alpha), lambda q: betainc(some, n - some + 1, q) <= alpha * _TAIL, -1)
+    p = _settle(
+        betaincinv(some, n - some + 1, alpha), lambda q: betainc(some, n - some + 1, q) <= alpha * (1 - TAIL), -1
+    )
     return np.where(counts == 0, 0.0, p)[where].reshape(wins.shape)
 
 
@@ -37,7 +37,9 @@ def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     wins = _checked(wins, n, alpha)
     counts, where = np.unique(wins, return_inverse=True)
     some = np.minimum(counts, n - 1)
-    p = _settle(betainccinv(some + 1, n - some, alpha), lambda q: betaincc(some + 1, n - some, q) <= alpha * _TAIL, +1)
+    p = _settle(
+        betainccinv(some + 1, n - some, alpha), lambda q: betaincc(some + 1, n - some, q) <= alpha * (1 - TAIL), +1
+    )
     return np.where(counts >= n, 1.0, p)[where].reshape(wins.shape)
 
 
@@ -50,7 +52,7 @@ def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
 
 def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], direction: int) -> Floats:
     """Move each p a little to the safe side, and on in growing steps until it passes its own tail test."""
-    step = _STEP
+    step = BOUND_STEP
 
     def further(q: Floats) -> Floats:
         return np.clip(q + direction * step * np.where(q < 0.5, q, np.maximum(1 - q, 2.0**-53)), 0.0, 1.0)

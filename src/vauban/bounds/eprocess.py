@@ -25,9 +25,8 @@ from scipy.special import betaincc, betaln, expit, logit, xlog1py, xlogy
 
 from vauban.bounds.clopper_pearson import Floats, _settle
 from vauban.errors import BadInput
+from vauban.numerics import LOG_SUM, TAIL
 
-_TAIL = 2.0**-36  # what SciPy's tails may be wrong by, and more than they are
-_SUM = 2.0**-48  # of t log t: what gathering terms of that size may be wrong by, and more than it is
 _STEPS = 8
 
 
@@ -45,7 +44,7 @@ def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
         beyond = np.log(betaincc(N + 0.5, t - N + 0.5, p))
         prior = np.log(2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
         value = betaln(N + 0.5, t - N + 0.5) + beyond - prior - xlogy(N, p) - xlog1py(t - N, -p)
-        value = value - _TAIL - _SUM * (t + 1.0) * np.log(t + 3.0)
+        value = value - TAIL - LOG_SUM * (t + 1.0) * np.log(t + 3.0)
     return np.where(np.isnan(value), -np.inf, value)
 
 

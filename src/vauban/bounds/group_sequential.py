@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.boundary_cache import kept
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
+from vauban.numerics import DROPPED, SPENT_DOWN
 
 MOST_VOTES = 10**7
 
@@ -37,8 +38,6 @@ POWER = 0.5
 PER_DECADE = 10
 FIRST = 20
 
-_DROPPED = 2.0**-50  # of alpha, at either end of a range
-_BUDGET = 1 - 2.0**-40  # more than adding up what has been spent can lose
 _SMALLEST = 1e-12
 _MOST_LOOKS = 1000
 
@@ -109,7 +108,7 @@ def _solve(p: float, looks: Sequence[int], alpha: float, spends: Sequence[float]
     """The boundaries, by dynamic programming over the count of wins among those who have not crossed."""
     least = []
     going, start = np.ones(1), 0
-    spent, drop = 0.0, alpha * _DROPPED
+    spent, drop = 0.0, alpha * DROPPED
     for j, (before, votes) in enumerate(pairwise((0, *looks))):
         chances, lowest, beyond = _binomial(votes - before, p, drop)
         going = np.convolve(going, chances)
@@ -117,7 +116,7 @@ def _solve(p: float, looks: Sequence[int], alpha: float, spends: Sequence[float]
         start += lowest
         spent += beyond
         crossing = np.append(np.cumsum(going[::-1])[::-1], 0.0)
-        enough = np.flatnonzero(spent + crossing <= math.fsum(spends[: j + 1]) * _BUDGET)
+        enough = np.flatnonzero(spent + crossing <= math.fsum(spends[: j + 1]) * SPENT_DOWN)
         first = int(enough[0]) if len(enough) else len(going)
         least.append(start + first if len(enough) else votes + 1)
         spent += float(crossing[first])

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
 from vauban.bounds.clopper_pearson import Floats
+from vauban.numerics import TAIL
 
-_ROUGH = 1_000  # tosses beyond which SciPy's tails are wrong by more than a rounding, though by less than _TAIL
-_TAIL = 2.0**-36
+_ROUGH = 1_000  # tosses beyond which SciPy's tails are wrong by more than a rounding, though by less than TAIL
 
 
 def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
@@ -21,7 +21,7 @@ def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
     total = np.asarray(total, dtype=np.int64)
     most = np.maximum(np.asarray(wins, dtype=np.int64), total - np.asarray(wins, dtype=np.int64))
     tail = betainc(np.maximum(most, 1), total - most + 1, 0.5)
-    tail = np.where(total > _ROUGH, tail * (1 + _TAIL), tail)
+    tail = np.where(total > _ROUGH, tail * (1 + TAIL), tail)
     return np.where(2 * most == total, 1.0, np.minimum(1.0, 2 * tail))
 
 

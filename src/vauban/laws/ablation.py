@@ -16,15 +16,14 @@ from vauban.bounds.simultaneous import ProbabilityBounds
 from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.laws.subsets import draw_deviation, meeting
+from vauban.numerics import DOWN, PROBABILITY, UP
 from vauban.specs import Parameter, choose
 from vauban.threats import L0, L0_FEATURES, Threat
 
 NULLS = ("multichannel", "mean")
 UNITS = ("pixel", "feature")
 
-_TOLERANCE = 1e-12
 _MOST = 10**7
-_UP, _DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # more than a sum of two rounded numbers can lose
 
 
 @dataclass(frozen=True)
@@ -94,10 +93,10 @@ class AblationLaw(Law):
         return self.features
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return np.minimum(1.0, (self.lowered(p) + self._delta(r)) * _UP)
+        return np.minimum(1.0, (self.lowered(p) + self._delta(r)) * UP)
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return np.maximum(0.0, self.raised(p) * _DOWN - self._delta(r) * _UP)
+        return np.maximum(0.0, self.raised(p) * DOWN - self._delta(r) * UP)
 
     def _delta(self, r: ArrayLike) -> Floats:
         table = meeting(self.total, self.retained)
@@ -106,12 +105,12 @@ class AblationLaw(Law):
     def raised(self, p: ArrayLike) -> Floats:
         """The least multiple of 1 / C(d, e) at or above lower bounds p [...]: [Jia2022] Eq. 4, never less than p."""
         p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
-        return p if outcomes is None else np.maximum(p, np.ceil((p - _TOLERANCE) * outcomes) / outcomes)
+        return p if outcomes is None else np.maximum(p, np.ceil((p - PROBABILITY) * outcomes) / outcomes)
 
     def lowered(self, p: ArrayLike) -> Floats:
         """The largest multiple of 1 / C(d, e) at or below upper bounds p [...]: [Jia2022] Eq. 4, never more than p."""
         p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
-        return p if outcomes is None else np.minimum(p, np.floor((p + _TOLERANCE) * outcomes) / outcomes)
+        return p if outcomes is None else np.minimum(p, np.floor((p + PROBABILITY) * outcomes) / outcomes)
 
     def calibrated(self, bounds: ProbabilityBounds) -> ProbabilityBounds:
         """Every bound as p' before rivals are summed: a sum of floors may be less than the floor of the sum."""
@@ -138,4 +137,4 @@ class AblationLaw(Law):
 def _outcomes(total: int, retained: int) -> int | None:
     """C(d, e), or None where it is too large for p' to change anything."""
     outcomes = math.comb(total, retained)
-    return outcomes if outcomes < 1 / _TOLERANCE else None
+    return outcomes if outcomes < 1 / PROBABILITY else None

@@ -18,14 +18,13 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.laws.rounded_noise import BITS, RoundedNoise
+from vauban.numerics import DIGITS, DOWN, UP
 from vauban.specs import Parameter
 from vauban.threats import L0_FEATURES, Threat
 
 LARGEST = 4096
 MOST_VALUES = 1 << 14
 
-_UP, _DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # more than one product and one sum can lose
-_DIGITS = 60
 _EXPONENT = 900  # likelihood ratios above 2^900 are left out: what has them weighs less than 2^-900
 
 
@@ -130,7 +129,7 @@ class DiscreteLaw(Law):
             raise BadInput(
                 "discrete replaces values by others of a grid: give 8-bit pictures, or round the inputs to 1/255"
             )
-        return math.prod(shape) * self.rounded(levels).deviation * _UP
+        return math.prod(shape) * self.rounded(levels).deviation * UP
 
     def information(self, features: int) -> float:
         """Bits that a view tells of an input of `features` features, all inputs as likely. [Levine2020] Eq. 21"""
@@ -156,13 +155,13 @@ class Regions:
     def most(self, p: Floats) -> Floats:
         """U(p), rounded up."""
         i = np.clip(np.searchsorted(self.here, p, side="right") - 1, self.first, len(self.ratio_up) - 1)
-        line = (self.there[i] + np.maximum(p - self.here[i], 0.0) * self.ratio_up[i]) * _UP
+        line = (self.there[i] + np.maximum(p - self.here[i], 0.0) * self.ratio_up[i]) * UP
         return np.where(p <= 0, 0.0, np.minimum(line, 1.0))
 
     def least(self, p: Floats) -> Floats:
         """L(p), rounded down."""
         i = np.minimum(np.searchsorted(self.there, p, side="right") - 1, len(self.inverse_down) - 1)
-        line = (self.here[i] + (p - self.there[i]) * self.inverse_down[i]) * _DOWN
+        line = (self.here[i] + (p - self.there[i]) * self.inverse_down[i]) * DOWN
         return np.where(p >= 1, 1.0, np.maximum(line, 0.0))
 
 
@@ -186,12 +185,12 @@ def regions(keep: Fraction, values: int, r: int) -> Regions:
     here[0] = there[0] = 0.0
     here[-1] = there[-1] = 1.0
     limit = min(r, int(_EXPONENT / max(math.log2(keep / other), _EXPONENT / LARGEST)))
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         falling = np.array(
             [float(mpmath.mpf(at_old) ** j / mpmath.mpf(at_new) ** j) for j in range(limit, -limit - 1, -1)]
         )
-    ratio = np.pad(falling, r - limit, mode="edge") * _UP
-    inverse = np.pad(falling[::-1], r - limit, mode="edge") * _DOWN
+    ratio = np.pad(falling, r - limit, mode="edge") * UP
+    inverse = np.pad(falling[::-1], r - limit, mode="edge") * DOWN
     inverse[: r - limit] = 0.0
     return Regions(here, there, ratio, inverse, r - limit)
 

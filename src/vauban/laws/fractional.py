@@ -20,16 +20,14 @@ from vauban.laws.designs.metrics import Power
 from vauban.laws.law import Law
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import lowered, raised
+from vauban.numerics import BIN_PAD, DIGITS, POWER_UP
 from vauban.specs import Parameter, choose, flag, positive
 from vauban.threats import Threat, lp
 
 WIDTH_BITS = 16
 DIVIDER_BITS = BITS - WIDTH_BITS
 
-_UP = 1 + 2.0**-43  # more than r^p can lose: |log r| * 2^-53 for the rounding of p, and a few units of its own
-_PAD = 1 + 2.0**-26  # see smoothing.splitting.float_bins
 _NARROWEST = 2.0**-160
-_DIGITS = 60
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class FractionalLaw(Law):
 
     def _told_apart(self, r: ArrayLike) -> Floats:
         """D = r^p / scale, rounded up."""
-        return np.asarray(r, dtype=float) ** float(self.p) * (_UP / self.scale)
+        return np.asarray(r, dtype=float) ** float(self.p) * (POWER_UP / self.scale)
 
     def table(self, levels: int) -> SplitTable:
         """Words into widths and dividers on the grid, never likelier than [Levine2023] Theorem 4.3-c has them."""
@@ -113,7 +111,7 @@ class FractionalLaw(Law):
         widths = np.full(cells, np.inf)
         widths[:finite] = 1.0
         widths[:density] = np.clip(quantiles ** (1 / float(self.p)), _NARROWEST, 1.0)
-        return widths * _PAD
+        return widths * BIN_PAD
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
         """Zero on the grid. Off it dividers have 47 bits, so a stretch t of the width holds up to 2^-47 more than t of them."""
@@ -172,7 +170,7 @@ def _split_table(p: Fraction, scale: float, levels: int) -> SplitTable:
     A pair has floor(2^63 weight) words; what is left over is ablated. Values z = k steps apart are told apart with
     probability sum over j of min(j, k) weight_j, so rounding weights down leaves it at most g(z) for every k.
     """
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         power = mpmath.mpf(p.numerator) / p.denominator
         g = [mpmath.power(mpmath.mpf(z) / levels, power) / mpmath.mpf(scale) for z in range(levels + 1)]
         weights = [2 * g[j] - g[j - 1] - g[j + 1] for j in range(1, levels)] + [g[levels] - g[levels - 1]]

@@ -15,12 +15,12 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
+from vauban.numerics import UP
 from vauban.specs import Parameter, choose, one_sigma, positive
 from vauban.threats import L1, Threat
 
 BOUNDS = ("exact", "theorem1", "lecuyer")
 
-_UP = 1 + 2.0**-50  # more than the rounding of r / b, or of a quotient, can lose
 _FAR = 700.0  # beyond this, e^-x is no longer a normal number
 
 
@@ -73,11 +73,11 @@ class LaplaceLaw(Law):
             return np.where(p <= 0.5, decay * p, np.where(rest > decay / 2, middle, complement))
         if self.bound == "lecuyer":
             return decay * p
-        return np.maximum(decay * p, 1 - self.most(1 - p, r) * _UP)
+        return np.maximum(decay * p, 1 - self.most(1 - p, r) * UP)
 
     def _decay(self, r: ArrayLike) -> Floats:
         """e^(-r/b), never too large; 0 where it would not be a normal number."""
-        x = np.asarray(r, dtype=float) * (math.sqrt(2) / self.sigma * _UP)
+        x = np.asarray(r, dtype=float) * (math.sqrt(2) / self.sigma * UP)
         return np.where(x > _FAR, 0.0, np.exp(-x))
 
     @property

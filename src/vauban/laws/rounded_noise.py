@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
+from vauban.numerics import DIGITS
 
 BITS = 63
 GUIDE_BITS = 16
 PER_WORD = 3
 _WIDEST = 20_000  # steps
 _OVERFLOW = 2.0**-100
-_DIGITS = 60
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels
         raise BadInput(
             f"noise of scale {scale:g} is too wide for the grid of step 1/{levels}: at most {_WIDEST / levels:g}"
         )
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         step = 1 / (mpmath.mpf(scale) * levels)
         above = [tail(step / 2)]  # above[j]: the probability of a value greater than j
         while above[-1] * 2**BITS > mpmath.mpf(1) / 2:

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.laws.law import Law
+from vauban.numerics import INEQUALITY
 
-_MARGIN = 1e-12
 _HALVINGS = 53
 
 
@@ -21,7 +21,7 @@ def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.n
     """
     p_sums, r = np.asarray(p_sums), np.asarray(r)
     rivals = (law.most(p_sums, r[:, None]) / np.arange(1, p_sums.shape[1] + 1)).min(axis=1)
-    return law.least(p_label, r) * (1 - _MARGIN) > rivals * (1 + _MARGIN)
+    return law.least(p_label, r) * (1 - INEQUALITY) > rivals * (1 + INEQUALITY)
 
 
 def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:

@@ -15,10 +15,9 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
+from vauban.numerics import UP
 from vauban.specs import Parameter, one_sigma, positive
 from vauban.threats import L1, Threat
-
-_UP = 1 + 2.0**-50  # more than the rounding of r / width can lose
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,10 @@ class UniformLaw(Law):
         return 2 * math.sqrt(3) * self.sigma
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return raised(p, np.asarray(r) * (_UP / self.width))
+        return raised(p, np.asarray(r) * (UP / self.width))
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return lowered(p, np.asarray(r) * (_UP / self.width))
+        return lowered(p, np.asarray(r) * (UP / self.width))
 
     @property
     def scale(self) -> float:

@@ -7,11 +7,10 @@ from functools import lru_cache
 import torch
 
 from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
+from vauban.numerics import BIN_PAD
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma
-
-_PAD = 1 + 2.0**-26
 
 
 class Splitting(Smoothing):
@@ -41,7 +40,7 @@ class Splitting(Smoothing):
             lower, upper = grid_bins(x, place, period, self.law.levels)
             return to_unit(lower.add_(upper), 4 * self.law.levels)
         if levels is None:
-            lower, upper = float_bins(x, uniforms(words).view(shape), self.law.width * _PAD)
+            lower, upper = float_bins(x, uniforms(words).view(shape), self.law.width * BIN_PAD)
             return lower.add_(upper).div_(2).float()
         place = grid_noise(self.law, levels).draw(words).view(shape)
         lower, upper = grid_bins(x, place, min(self.law.period(levels), levels + 1), levels)

@@ -14,9 +14,8 @@ from functools import cached_property, lru_cache
 import mpmath
 
 from vauban.errors import BadInput
+from vauban.numerics import DIGITS, FLOAT_VALUES
 
-_DIGITS = 60
-_FLOATS = 1 - Fraction(1, 2**48)  # more than a few roundings of a number and of the step it belongs to can add
 _FINEST = 1000  # largest denominator of p: numbers as long as this many times 64 bits are compared
 
 
@@ -100,10 +99,10 @@ class Tabled(Metric):
                 f"g has {len(raw)} values: a grid of levels={levels} steps needs {levels + 1}, at 0, 1/{levels}, … 1"
             )
         exact = [_fraction(value, k, levels) for k, value in enumerate(raw)]
-        _check(exact, 0 if all(isinstance(value, int | Fraction) for value in raw) else 1 - _FLOATS)
+        _check(exact, 0 if all(isinstance(value, int | Fraction) for value in raw) else 1 - FLOAT_VALUES)
         return cls(
             tuple(
-                value if isinstance(given, int | Fraction) else value * _FLOATS
+                value if isinstance(given, int | Fraction) else value * FLOAT_VALUES
                 for value, given in zip(exact, raw, strict=True)
             )
         )
@@ -170,7 +169,7 @@ def _root(n: int, b: int) -> int:
 def _reach(p: Fraction, changed: int, rate: Fraction) -> float:
     a, b = p.numerator, p.denominator
     bound = (Fraction(changed + 1) / rate) ** b
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         guess = mpmath.root(mpmath.mpf(bound.numerator) / bound.denominator, a)
         start = float(min(guess, sys.float_info.max))
     return _below(bound, lambda r, most: r**a < most, start)

@@ -18,12 +18,11 @@ from vauban.laws.law import AnyLaw, Law
 from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
 from vauban.laws.rounded_noise import BITS
 from vauban.laws.uniform import lowered, raised
+from vauban.numerics import UP
 from vauban.specs import Parameter, choose, flag
 from vauban.threats import PATCH, Threat
 
 AXES = ("column", "row")
-
-_UP = 1 + 2.0**-50  # more than the rounding of a quotient can lose
 
 
 def whole(text: str) -> int:
@@ -114,7 +113,7 @@ class KeptRegionLaw(PatchLaw, Law):
     def _share(self, r: ArrayLike) -> Floats:
         """Delta(r), never too small."""
         side = np.ceil(np.clip(r, 0, self.farthest)).astype(np.int64)
-        return touched_by_side(self.regions)[side] * (_UP / self.regions.count)
+        return touched_by_side(self.regions)[side] * (UP / self.regions.count)
 
     @property
     def scale(self) -> float:
