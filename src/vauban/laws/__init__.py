@@ -1,4 +1,4 @@
-"""Mathematics: from probability bounds to certified radii. Pure functions, no torch."""
+"""Mathematics: from probability bounds, or from the votes of all views, to certified radii. Pure functions, no torch."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ from vauban.laws.flow import FlowLaw
 from vauban.laws.fractional import ExactFractionalLaw, FractionalLaw
 from vauban.laws.gaussian import GaussianLaw
 from vauban.laws.laplace import LaplaceLaw
-from vauban.laws.law import AnyLaw, Law
+from vauban.laws.law import LAWS, AnyLaw, Law, register
 from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw
 from vauban.laws.patches.sampled import BandLaw, BlockLaw
 from vauban.laws.sparse import SparseLaw
 from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
 from vauban.laws.uniform import UniformLaw
-from vauban.specs import Spec, choose, flag
+from vauban.specs import Spec, flag
 
-LAWS: dict[str, type[Law]] = {
-    "ablation": AblationLaw,
-    "band": BandLaw,
-    "block": BlockLaw,
-    "discrete": DiscreteLaw,
-    "flow": FlowLaw,
-    "fractional": FractionalLaw,
-    "gaussian": GaussianLaw,
-    "laplace": LaplaceLaw,
-    "splitting": SplittingLaw,
-    "uniform": UniformLaw,
-}
-
-EXACT: dict[str, type[ExactLaw]] = {
-    "band": ExactBandLaw,
-    "block": ExactBlockLaw,
-    "fractional": ExactFractionalLaw,
-    "sparse": SparseLaw,
-    "splitting": ExactSplittingLaw,
-}
+__all__ = [
+    "LAWS",
+    "AblationLaw",
+    "AnyLaw",
+    "BandLaw",
+    "BlockLaw",
+    "DiscreteLaw",
+    "ExactBandLaw",
+    "ExactBlockLaw",
+    "ExactFractionalLaw",
+    "ExactLaw",
+    "ExactSplittingLaw",
+    "FlowLaw",
+    "FractionalLaw",
+    "GaussianLaw",
+    "LaplaceLaw",
+    "Law",
+    "SparseLaw",
+    "SplittingLaw",
+    "UniformLaw",
+    "law",
+    "register",
+    "sampled_law",
+]
 
 
 def law(smoothing: str | Spec) -> AnyLaw:
@@ -46,10 +50,9 @@ def law(smoothing: str | Spec) -> AnyLaw:
     Where there is an exact form it is meant, unless the text says sampled=true.
     """
     spec = Spec.parse(smoothing) if isinstance(smoothing, str) else smoothing
-    name = choose("smoothing", spec.name, {**LAWS, **EXACT})
-    if name in EXACT and not (name in LAWS and _sampled(spec)):
-        return EXACT[name].from_spec(spec)
-    return LAWS[name].from_spec(spec)
+    forms = LAWS[spec.name]
+    exact = len(forms) == 1 or not _sampled(spec)
+    return next((form for form in forms if form.exact == exact), forms[0]).from_spec(spec)
 
 
 def sampled_law(smoothing: str | Spec) -> Law:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.simultaneous import ProbabilityBounds
 from vauban.errors import BadInput
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.subsets import draw_deviation, meeting
 from vauban.numerics import DOWN, PROBABILITY, UP
 from vauban.specs import Parameter, choose
@@ -26,6 +26,7 @@ UNITS = ("pixel", "feature")
 _MOST = 10**7
 
 
+@register
 @dataclass(frozen=True)
 class AblationLaw(Law):
     """`retained` of d pixels (or features) are kept, chosen uniformly without replacement; the others become NULL.

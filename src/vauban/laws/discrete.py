@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.numerics import DIGITS, DOWN, UP
 from vauban.specs import Parameter
@@ -28,6 +28,7 @@ MOST_VALUES = 1 << 14
 _EXPONENT = 900  # likelihood ratios above 2^900 are left out: what has them weighs less than 2^-900
 
 
+@register
 @dataclass(frozen=True)
 class DiscreteLaw(Law):
     """Each feature keeps its value, one of `values`, with probability `keep`; else it takes any other, all as likely.

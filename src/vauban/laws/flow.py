@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.laplace import LaplaceLaw
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.uniform import UniformLaw
 from vauban.specs import Parameter, choose, one_sigma, positive
 from vauban.threats import WASSERSTEIN, WASSERSTEIN_L2, Threat
@@ -25,6 +25,7 @@ BOUNDS = {"exact": "exact", "paper": "lecuyer"}
 _ROOT_TWO = math.nextafter(math.sqrt(2), 2)
 
 
+@register
 @dataclass(frozen=True)
 class FlowLaw(Law):
     """Independent noise of standard deviation sigma on the flow across every border between two neighbouring pixels.

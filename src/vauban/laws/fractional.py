@@ -17,7 +17,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.designs.law import LISTED, REPRESENTATIONS, DesignLaw, fraction
 from vauban.laws.designs.metrics import Power
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import lowered, raised
 from vauban.numerics import BIN_PAD, DIGITS, POWER_UP
@@ -43,6 +43,7 @@ class SplitTable:
     cells: NDArray[np.int64]
 
 
+@register
 @dataclass(frozen=True)
 class FractionalLaw(Law):
     """Bins of a random width Lambda per coordinate, so that z apart means told apart with probability g(z) = z^p / scale.
@@ -118,6 +119,7 @@ class FractionalLaw(Law):
         return 0.0 if levels is not None else math.prod(shape) * 2.0**-DIVIDER_BITS
 
 
+@register
 @dataclass(frozen=True)
 class ExactFractionalLaw(DesignLaw):
     """A list of views for which the sum of |change|^p is a bound on how many of them change; radii in Lp units.

@@ -14,12 +14,13 @@ from scipy.special import ndtr as Phi
 from scipy.special import ndtri as Phi_inverse
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
 from vauban.specs import Parameter, one_sigma, positive
 from vauban.threats import L2, Threat
 
 
+@register
 @dataclass(frozen=True)
 class GaussianLaw(Law):
     """N(0, sigma^2 I): the worst events are half-spaces. [Jia2020] Lemma 2

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
 from vauban.numerics import UP
 from vauban.specs import Parameter, choose, one_sigma, positive
@@ -24,6 +24,7 @@ BOUNDS = ("exact", "theorem1", "lecuyer")
 _FAR = 700.0  # beyond this, e^-x is no longer a normal number
 
 
+@register
 @dataclass(frozen=True)
 class LaplaceLaw(Law):
     """Independent Laplace noise of scale b = sigma / sqrt 2. With F its cdf and x = |change|_1 / b, `bound` is one of

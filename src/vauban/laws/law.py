@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.simultaneous import ProbabilityBounds
+from vauban.errors import BadInput
 from vauban.laws.rounded_noise import RoundedNoise
+from vauban.registry import Registry
 from vauban.specs import Parameter, Spec, read_params
 from vauban.threats import Threat
 
@@ -94,3 +96,28 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, float) else str(value)
+
+
+class LawRegistry(Registry[tuple[type[AnyLaw], ...]]):
+    """Laws by name: the sampled form, the exact form, or both. An entry point brings a class, or several of one name."""
+
+    def accept(self, thing: Any) -> tuple[type[AnyLaw], ...]:
+        forms = tuple(thing) if isinstance(thing, tuple | list) else (thing,)
+        if not forms or not all(isinstance(form, type) and issubclass(form, AnyLaw) for form in forms):
+            raise BadInput(f"{thing!r} is no law: a subclass of vauban.laws.Law or ExactLaw is needed")
+        return forms
+
+
+LAWS = LawRegistry("vauban.laws", "smoothing")
+
+L = TypeVar("L", bound=type[AnyLaw])
+
+
+def register(form: L) -> L:
+    """Class decorator: register a law under its name; a name has at most one sampled and one exact form, of one package."""
+    there = LAWS.get(form.name, ())
+    package = form.__module__.partition(".")[0]
+    if any(other.exact == form.exact or other.__module__.partition(".")[0] != package for other in there):
+        raise BadInput(f"the law {form.name!r} is registered already: choose another name")
+    LAWS[form.name] = (*there, form)
+    return form

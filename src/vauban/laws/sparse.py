@@ -13,12 +13,14 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.exact import ExactLaw, Ints, check_list, digest
+from vauban.laws.law import register
 from vauban.specs import Parameter, choose, natural
 from vauban.threats import L0, L0_FEATURES, Threat
 
 UNITS = ("pixel", "feature")
 
 
+@register
 @dataclass(frozen=True)
 class SparseLaw(ExactLaw):
     """`scale` views; each pixel, or each of its channels (`unit=feature`), is kept in one of them, chosen by the seed `offsets`.

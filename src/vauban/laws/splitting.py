@@ -18,12 +18,14 @@ from numpy.typing import ArrayLike
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.exact import ExactLaw, Ints, check_list, digest, offsets
+from vauban.laws.law import register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import UniformLaw
 from vauban.specs import Parameter, flag, natural, one_sigma, positive
 from vauban.threats import L1, Threat
 
 
+@register
 @dataclass(frozen=True)
 class ExactSplittingLaw(ExactLaw):
     """Dividers N steps apart, N = floor(2 lambda q) with lambda = sigma sqrt 3; view j has coordinate i's first one at place
@@ -77,6 +79,7 @@ class ExactSplittingLaw(ExactLaw):
         return np.asarray(changed) / self.levels
 
 
+@register
 @dataclass(frozen=True)
 class SplittingLaw(UniformLaw):
     """Each coordinate is seen as the bin it falls in, between dividers one width apart, uniformly placed; here

@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.law import Law
+from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import RoundedNoise, rounded_noise
 from vauban.numerics import UP
 from vauban.specs import Parameter, one_sigma, positive
 from vauban.threats import L1, Threat
 
 
+@register
 @dataclass(frozen=True)
 class UniformLaw(Law):
     """Independent noise, uniform on [-lambda, lambda] with lambda = sigma sqrt 3: U = min(1, p + r / (2 lambda)).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vauban.smoothing.ablation import Ablation
-from vauban.smoothing.base import Smoothing
+from vauban.smoothing.base import SMOOTHINGS, Smoothing
 from vauban.smoothing.concave import Concave
 from vauban.smoothing.discrete import Discrete
 from vauban.smoothing.flow import Flow
@@ -14,21 +14,7 @@ from vauban.smoothing.patches import Band, Block
 from vauban.smoothing.sparse import Sparse
 from vauban.smoothing.splitting import Splitting
 from vauban.smoothing.uniform import Uniform
-from vauban.specs import Spec, choose
-
-SMOOTHINGS: dict[str, type[Smoothing]] = {
-    "ablation": Ablation,
-    "band": Band,
-    "block": Block,
-    "discrete": Discrete,
-    "flow": Flow,
-    "fractional": Fractional,
-    "gaussian": Gaussian,
-    "laplace": Laplace,
-    "sparse": Sparse,
-    "splitting": Splitting,
-    "uniform": Uniform,
-}
+from vauban.specs import Spec
 
 __all__ = [
     "SMOOTHINGS",
@@ -52,4 +38,4 @@ __all__ = [
 def build(spec: str | Spec) -> Smoothing:
     """Build a smoothing from its text form, for example `build("gaussian:sigma=0.5")`."""
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
-    return SMOOTHINGS[choose("smoothing", parsed.name, SMOOTHINGS)].from_spec(parsed)
+    return SMOOTHINGS[parsed.name].from_spec(parsed)

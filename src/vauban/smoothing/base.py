@@ -9,6 +9,7 @@ import torch
 
 from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
+from vauban.registry import Registry
 from vauban.specs import Spec
 from vauban.threats import Threat
 
@@ -68,3 +69,6 @@ class Smoothing(ABC):
 
     def __hash__(self) -> int:
         return hash(str(self.spec))
+
+
+SMOOTHINGS: Registry[type[Smoothing]] = Registry("vauban.smoothings", "smoothing")

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.exact import Ballots, ExactLaw, Ints, leads, several, tolerated
+from vauban.laws.law import register
 from vauban.laws.patches import positions
 from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
 from vauban.laws.patches.sampled import AXES, PatchLaw, whole
@@ -220,6 +221,7 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
         return which
 
 
+@register
 @dataclass(frozen=True)
 class ExactBandLaw(ExactPatchLaw):
     """Views keep `size` columns next to each other (or rows: `axis`). [Levine2023] Theorem 6.2
@@ -245,6 +247,7 @@ class ExactBandLaw(ExactPatchLaw):
         return bands(height, width, self.size, self.axis, step, wraps=self.count == 1)
 
 
+@register
 @dataclass(frozen=True)
 class ExactBlockLaw(ExactPatchLaw):
     """Views keep squares of `size` x `size` pixels. [Levine2023] Theorem 6.1

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.law import AnyLaw, Law
+from vauban.laws.law import AnyLaw, Law, register
 from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
 from vauban.laws.rounded_noise import BITS
 from vauban.laws.uniform import lowered, raised
@@ -132,6 +132,7 @@ class KeptRegionLaw(PatchLaw, Law):
         return math.nextafter(float(exact), math.inf) if extra else 0.0
 
 
+@register
 @dataclass(frozen=True)
 class BandLaw(KeptRegionLaw):
     """Keeps `size` columns next to each other (or rows: `axis`). [Levine2023] Theorem 6.2, sampled as in section E.5
@@ -155,6 +156,7 @@ class BandLaw(KeptRegionLaw):
         return bands(height, width, self.size, self.axis, self.stride)
 
 
+@register
 @dataclass(frozen=True)
 class BlockLaw(KeptRegionLaw):
     """Keeps a square of `size` x `size` pixels. [Levine2023] Theorem 6.1, sampled as in section E.5
