@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 import shutil
@@ -21,9 +20,6 @@ from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
-
-os.environ["VAUBAN_CACHE"] = tempfile.mkdtemp(prefix="vauban-cache-")
-atexit.register(shutil.rmtree, os.environ["VAUBAN_CACHE"], ignore_errors=True)
 
 # The tests' Ray cluster lets in whoever has the token of this process, and leaves the user's own token alone.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}

@@ -23,8 +23,7 @@ from vauban.laws.exact import Ballots, ExactLaw
 from vauban.laws.law import AnyLaw, Law
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing, build
-from vauban.stopping.rules import Rule
-from vauban.stopping.ways import Anytime, Stop
+from vauban.stopping import Anytime, Policy, Rule
 from vauban.voting.choosing import VoterMaker, choose_in_flight, choose_rows
 from vauban.voting.compiled import TUNED
 from vauban.voting.enumerator import Enumerator, as_ballots
@@ -236,7 +235,7 @@ class Asking:
         return np.stack([counted[i] for i in range(len(inputs.values))])
 
     def rule(
-        self, how: Stop, inputs: Inputs, *, k: int, n: int | None, alpha: float, bounds: str | None = None
+        self, how: Policy, inputs: Inputs, *, k: int, n: int | None, alpha: float, bounds: str | None = None
     ) -> Rule:
         """The sequential test behind a way to stop, on these inputs; what it can never decide is refused."""
         check_k(k, self.num_classes)
@@ -254,7 +253,7 @@ def check_n0(n0: int) -> None:
         raise BadInput(f"n0={n0}: at least one uncounted vote is needed to choose the label, 100 is usual")
 
 
-def check_seconds(how: Stop, seconds: float | None, *, needed: bool) -> None:
+def check_seconds(how: Policy, seconds: float | None, *, needed: bool) -> None:
     """Refuse a time that nothing stops by, and, where it is `needed`, none where nothing else stops."""
     if isinstance(how, Anytime):
         if seconds is None and needed:

@@ -18,7 +18,7 @@ from vauban.laws.exact import Ballots, ExactLaw
 from vauban.laws.law import AnyLaw, Law
 from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.laws.topk import radius
-from vauban.stopping.rules import Rule
+from vauban.stopping import Rule
 from vauban.threats import Threat, named
 
 MOST_VOTES = 10**12

@@ -25,9 +25,8 @@ from vauban.claims import Certificates, derive, derive_exact, derive_stopped, re
 from vauban.errors import BadInput
 from vauban.inputs import Inputs, check_labels
 from vauban.seed import Seed
-from vauban.stopping.rules import Rule
-from vauban.stopping.ways import Anytime, Fixed, Stop
-from vauban.stopping.ways import stop as stop_of
+from vauban.stopping import Anytime, Fixed, Policy, Rule
+from vauban.stopping import policy as stop_of
 from vauban.voting.inquiry import until_decided
 
 
@@ -111,7 +110,7 @@ class SmoothedClassifier(Asking):
         alpha: float | None = None,
         bounds: str | None = None,
         n0: int | None = None,
-        stop: Stop | str = "fixed",
+        stop: Policy | str = "fixed",
         seconds: float | None = None,
         seed: int | None = None,
         tick: Tick | None = None,

@@ -16,10 +16,11 @@ from scipy.stats import binom
 from vauban.claims import derive_stopped
 from vauban.inputs import Inputs
 from vauban.laws import law
+from vauban.laws.topk import probability_needed
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.stopping.rules import AnytimeRule, GridRule, Rule
-from vauban.stopping.ways import needed, stop
+from vauban.stopping import AnytimeRule, GridRule, Rule
+from vauban.stopping import policy as stop
 from vauban.voting.inquiry import Inquiry, until_decided
 
 SIGMA, ALPHA, N, INPUTS = 0.25, 0.05, 300, 3_000
@@ -51,7 +52,7 @@ class UpTo(AnytimeRule):
 def rule_of(text: str) -> Rule:
     if text == "anytime":
         return UpTo(LAW, ALPHA)
-    return stop(text).rule(LAW, n=N, alpha=ALPHA, cache=False)
+    return stop(text).rule(LAW, n=N, alpha=ALPHA)
 
 
 def asked(rule: Rule, chooses: bool) -> Iterator[tuple[int, Inquiry]]:
@@ -70,7 +71,7 @@ GRID = f"grid:step={EDGE / 2 * (1 + 1e-6)!r}"
     [(TARGET, False), (TARGET, True), (f"{TARGET},test=eprocess", False), (GRID, False), ("anytime", False)],
 )
 def test_false_claims_are_as_rare_as_promised(text: str, chooses: bool, cases_tried: Callable[[int], None]) -> None:
-    assert float(needed(LAW, [EDGE * (1 + 1e-6)])[0]) >= P
+    assert float(probability_needed(LAW, [EDGE * (1 + 1e-6)])[0]) >= P
     rule = rule_of(text)
     smoothed = SmoothedClassifier(votes_for_label, f"gaussian:sigma={SIGMA}", num_classes=2, rows=1_000, block=25)
     looks: list[list[np.ndarray]] = [[] for _ in range(INPUTS)]
@@ -94,7 +95,7 @@ def test_false_claims_are_as_rare_as_promised(text: str, chooses: bool, cases_tr
 
 def test_it_would_notice(cases_tried: Callable[[int], None]) -> None:
     """Boundaries three wins too low let too many through."""
-    rule = stop(TARGET).rule(LAW, n=N, alpha=ALPHA, cache=False)
+    rule = stop(TARGET).rule(LAW, n=N, alpha=ALPHA)
     assert isinstance(rule, GridRule)
     rule = replace(rule, least=rule.least - 3)
     rng = np.random.default_rng(0)

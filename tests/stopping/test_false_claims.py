@@ -8,8 +8,8 @@ from polls import ALPHA, GAUSS, poll, sampled
 from scipy.special import ndtr
 from tally_worlds import too_often
 
-from vauban.stopping.rules import AnytimeRule, FixedRule, GridRule, Rule, radius_of
-from vauban.stopping.ways import Fixed, Grid, Target
+from vauban.laws.topk import radius_of_label
+from vauban.stopping import AnytimeRule, Fixed, FixedRule, Grid, GridRule, Rule, Target
 
 TRIALS = 20_000
 
@@ -49,7 +49,7 @@ def test_a_grid_is_false_at_most_alpha_of_the_time_whichever_radius_is_the_first
 
 @pytest.mark.parametrize("p", [0.55, 0.8413447460685429, 0.97])
 def test_fixed_and_anytime_are_false_at_most_alpha_of_the_time(p: float) -> None:
-    true = float(radius_of(GAUSS, np.array([p]), 1)[0])
+    true = float(radius_of_label(GAUSS, np.array([p]), 1)[0])
     for rule, least in ((FixedRule(GAUSS, 2_000, ALPHA), 0.03), (AnytimeRule(GAUSS, ALPHA), 0.005)):
         wrong = false_claims(rule, p, true, 2_000)
         assert not too_often(wrong, TRIALS, ALPHA)

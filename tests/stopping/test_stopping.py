@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from scipy.special import ndtr
 from vauban.claims import derive
 from vauban.errors import BadInput
 from vauban.laws import GaussianLaw, law
-from vauban.stopping.rules import FixedRule, GridRule, Rule, radius_of
-from vauban.stopping.ways import STOPS, Anytime, Fixed, Grid, Target, needed, stop
+from vauban.laws.topk import probability_needed, radius_of_label
+from vauban.stopping import POLICIES, Anytime, Fixed, FixedRule, Grid, GridRule, Rule, Target
+from vauban.stopping import policy as stop
 
 LAWS = (
     "gaussian:sigma=0.5",
@@ -48,7 +48,7 @@ LAWS = (
 def test_texts_are_read_and_written_back(text: str, wish: object) -> None:
     assert stop(text) == wish
     assert stop(str(stop(text).spec)) == wish
-    assert set(STOPS) == {"fixed", "target", "grid", "anytime"}
+    assert set(POLICIES) == {"fixed", "target", "grid", "anytime"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_texts_that_say_nothing_are_answered_with_what_would(text: str, message:
 
 def test_the_gaussian_threshold_is_phi_of_radius_over_sigma() -> None:
     radii = np.array([1e-6, 0.1, 0.25, 0.5, 0.75, 1.2])
-    p = needed(GAUSS, radii)
+    p = probability_needed(GAUSS, radii)
     assert (p >= ndtr(radii / 0.25)).all()
     assert p == pytest.approx(ndtr(radii / 0.25), rel=1e-11)
 
@@ -82,22 +82,22 @@ def test_the_gaussian_threshold_is_phi_of_radius_over_sigma() -> None:
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_threshold_of_every_law_certifies_its_radius_and_hardly_less_does(spec: str, k: int) -> None:
     noise = sampled(spec)
-    top = radius_of(noise, np.array([0.9999]), k)[0]
+    top = radius_of_label(noise, np.array([0.9999]), k)[0]
     radii = np.unique(np.floor(np.linspace(0, top, 7)) if noise.threat.integer else np.linspace(top / 7, top, 7))
-    p = needed(noise, radii, k)
+    p = probability_needed(noise, radii, k)
     assert (p > 1 / (k + 1)).all()
     assert (p <= 0.9999 + 1e-9).all()
     slack = 0 if noise.threat.integer else 1e-9 * noise.scale
-    assert (radius_of(noise, p, k) >= radii - slack).all()
-    below = radius_of(noise, p * (1 - 1e-7), k)
+    assert (radius_of_label(noise, p, k) >= radii - slack).all()
+    below = radius_of_label(noise, p * (1 - 1e-7), k)
     assert (np.isnan(below) | (below < radii)).all()
     assert all(a <= b for a, b in pairwise(p))
 
 
 def test_no_probability_certifies_what_lies_beyond_the_law() -> None:
-    assert np.isnan(needed(sampled("uniform:sigma=0.5"), [2.0])).all()
+    assert np.isnan(probability_needed(sampled("uniform:sigma=0.5"), [2.0])).all()
     ablation = sampled("ablation:retained=75")
-    assert np.isnan(needed(ablation, [ablation.farthest + 1])).all()
+    assert np.isnan(probability_needed(ablation, [ablation.farthest + 1])).all()
 
 
 class Short(GaussianLaw):
@@ -105,7 +105,7 @@ class Short(GaussianLaw):
 
 
 def test_nor_what_lies_beyond_the_largest_distance_there_is() -> None:
-    assert np.isnan(needed(Short(sigma=0.25), [0.2, 0.3, 0.31])).tolist() == [False, False, True]
+    assert np.isnan(probability_needed(Short(sigma=0.25), [0.2, 0.3, 0.31])).tolist() == [False, False, True]
 
 
 def test_thresholds_move_up_by_the_deviation() -> None:
@@ -319,14 +319,6 @@ def test_wins_that_no_votes_could_make_are_refused(wins: list, message: str) -> 
         rule.decide(wins)
 
 
-def test_the_cache_is_left_alone_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VAUBAN_CACHE", str(tmp_path / "untouched"))
-    Target(0.1).rule(GAUSS, n=100, alpha=0.001, cache=False)
-    assert not (tmp_path / "untouched").exists()
-    Target(0.1).rule(GAUSS, n=100, alpha=0.001)
-    assert (tmp_path / "untouched").exists()
-
-
 @pytest.mark.parametrize(
     ("text", "spec", "n"),
     [
@@ -339,7 +331,7 @@ def test_the_cache_is_left_alone_when_asked(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_going_on_look_by_look_is_the_decision_about_all_looks(text: str, spec: str, n: int | None) -> None:
-    rule = stop(text).rule(law(spec), n=n, alpha=0.01, cache=False)
+    rule = stop(text).rule(law(spec), n=n, alpha=0.01)
     rng, seen = np.random.default_rng(3), set()
     looks = rule.looks_until(n or 60)
     assert rule.last_look == n

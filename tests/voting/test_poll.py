@@ -13,8 +13,8 @@ from vauban.laws import law
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, build
 from vauban.smoothing.random import Stream
-from vauban.stopping.rules import AnytimeRule, Rule
-from vauban.stopping.ways import stop
+from vauban.stopping import AnytimeRule, Rule
+from vauban.stopping import policy as stop
 from vauban.voting import Voter
 from vauban.voting.inquiry import Inquiry, counted_at, for_all_votes, until_decided
 from vauban.voting.poll import Counted, Poll

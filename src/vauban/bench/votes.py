@@ -14,8 +14,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.law import Law
-from vauban.stopping.rules import Rule
-from vauban.stopping.ways import Fixed, Grid, Stop, Target
+from vauban.stopping import Fixed, Grid, Policy, Rule, Target
 
 _CHUNK = 1 << 17  # rows simulated at once
 _ENOUGH = 1 << 20  # simulated inputs a thousand or so of which are near enough to any boundary
@@ -55,7 +54,7 @@ def measure(
     if not isinstance(noise, Law):
         raise BadInput(f"{smoothing} asks every view for its vote: there is nothing to save; give a sampled smoothing")
     wanted = list(radii) if radii is not None else [noise.scale, 2 * noise.scale, 3 * noise.scale]
-    stops: list[Stop] = [Target(r, test) for r in wanted for test in ("group", "eprocess")]
+    stops: list[Policy] = [Target(r, test) for r in wanted for test in ("group", "eprocess")]
     stops += [Grid(step or noise.scale, test) for test in ("group", "eprocess")]
     ways = [_Way(stop, stop.rule(noise, n=n, alpha=alpha, k=k)) for stop in stops]
     fixed = Fixed().rule(noise, n=n, alpha=alpha, k=k)
@@ -82,7 +81,7 @@ def polls_for(inputs: int) -> int:
 class _Way:
     """One way to stop and what it has come to so far."""
 
-    stop: Stop
+    stop: Policy
     rule: Rule
 
     def __post_init__(self) -> None:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vauban.bounds.boundary_cache import kept
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.numerics import DROPPED, SPENT_DOWN
@@ -66,28 +66,16 @@ def spending(looks: Sequence[int], alpha: float, early: float = EARLY, power: fl
     return np.diff(part, prepend=0.0) * alpha
 
 
-def boundaries(
-    p: float, looks: Sequence[int], alpha: float, spending: ArrayLike, *, cache: bool = True
-) -> NDArray[np.int64]:
+def boundaries(p: float, looks: Sequence[int], alpha: float, spending: ArrayLike) -> NDArray[np.int64]:
     """Least wins c_j [J] that make the claim at each look; N_j + 1 where no count does.
 
-    `looks` [J] rising, `spending` [J] with a sum of at most alpha. Computed once and kept on disk (`cache`), under a checksum;
-    who checks somebody else's claims should compute them: cache=False.
+    `looks` [J] rising, `spending` [J] with a sum of at most alpha.
 
-    >>> boundaries(0.5, (10, 20), 0.05, (0.025, 0.025), cache=False).tolist()
+    >>> boundaries(0.5, (10, 20), 0.05, (0.025, 0.025)).tolist()
     [9, 15]
     """
     looks, spends = _checked(p, looks, alpha, spending)
-    key = {
-        "test": "group-sequential 1",
-        "p": float(p).hex(),
-        "looks": list(looks),
-        "alpha": float(alpha).hex(),
-        "spending": [s.hex() for s in spends],
-    }
-    if not cache:
-        return _solve(float(p), looks, float(alpha), spends)
-    return kept(key, lambda: _solve(float(p), looks, float(alpha), spends), np.asarray(looks) + 1)
+    return _solve(float(p), looks, float(alpha), spends).copy()
 
 
 def least_votes(p: float, alpha: float) -> int:
@@ -104,7 +92,8 @@ def least_votes(p: float, alpha: float) -> int:
     return n
 
 
-def _solve(p: float, looks: Sequence[int], alpha: float, spends: Sequence[float]) -> NDArray[np.int64]:
+@lru_cache(maxsize=4096)
+def _solve(p: float, looks: tuple[int, ...], alpha: float, spends: tuple[float, ...]) -> NDArray[np.int64]:
     """The boundaries, by dynamic programming over the count of wins among those who have not crossed."""
     least = []
     going, start = np.ones(1), 0

@@ -138,8 +138,8 @@ def read_settings(
     from vauban.asking import CERTIFY_VOTES, CHOOSING_VOTES, DEFAULT_ALPHA
     from vauban.claims import refuse_sampled_settings
     from vauban.runs.certify import Settings
-    from vauban.stopping.ways import Anytime, Fixed
-    from vauban.stopping.ways import stop as stop_of
+    from vauban.stopping import Anytime, Fixed
+    from vauban.stopping import policy as stop_of
 
     if smoothed.exact:
         spec = str(smoothed.smoothing.spec)

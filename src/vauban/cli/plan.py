@@ -46,8 +46,8 @@ def plan(
     from vauban.cli.asked import assemble
     from vauban.errors import BadInput
     from vauban.runs.counts import floor_text
-    from vauban.stopping.ways import Fixed
-    from vauban.stopping.ways import stop as stop_of
+    from vauban.stopping import Fixed
+    from vauban.stopping import policy as stop_of
 
     if alpha is not None:
         check_alpha(alpha)

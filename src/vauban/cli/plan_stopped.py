@@ -10,20 +10,19 @@ from vauban.cli import common
 
 if TYPE_CHECKING:
     from vauban.cli.asked import Asked
-    from vauban.stopping.ways import Stop
+    from vauban.stopping import Policy
 
 _SHOWN = 12
 
 
 def plan_stopped(
-    asked: Asked, how: Stop, *, k: int, n: int | None, alpha: float, bounds: str | None, seconds: float, json: bool
+    asked: Asked, how: Policy, *, k: int, n: int | None, alpha: float, bounds: str | None, seconds: float, json: bool
 ) -> None:
     """Print what this way to stop can certify; a radius that n votes can never certify is refused with the n that could."""
     from vauban.asking import CERTIFY_VOTES
     from vauban.bench.rate import votes_per_second
     from vauban.runs.counts import floor_text
-    from vauban.stopping.rules import GridRule
-    from vauban.stopping.ways import Anytime
+    from vauban.stopping import Anytime, GridRule
 
     n = CERTIFY_VOTES if n is None and not isinstance(how, Anytime) else n
     smoothed, inputs = asked.smoothed, len(asked.index)

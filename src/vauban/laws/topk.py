@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.laws.law import Law
 from vauban.numerics import INEQUALITY
 
-_HALVINGS = 53
+_HALVINGS, _PROBABILITY_HALVINGS = 53, 64
+_BELOW_ONE = 1 - 2.0**-53
 
 
 def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.ndarray:
@@ -57,3 +58,36 @@ def _halve(
     """The half of each interval in which the label's staying ends."""
     inside = stays(law, p_label, p_sums, middle)
     return np.where(inside, middle, low), np.where(inside, high, middle)
+
+
+def radius_of_label(law: Law, p_lower: Floats, k: int) -> Floats:
+    """The certified radius [m] when nothing but a lower bound [m] of the label's probability is known (BinoCP, every k)."""
+    p = np.maximum(p_lower, 0.0)
+    return radius(law, p, np.repeat((1.0 - p)[:, None], k, axis=1))
+
+
+def probability_needed(law: Law, radii: ArrayLike, k: int = 1) -> Floats:
+    """For each radius [g] a probability, rounded up, that keeps a label among the top k within it; NaN where none below 1 does.
+
+    The least p with L(p, r) > U(1 - p, r) / k, by bisection: L grows with p and U(1 - p) falls. A returned p passes the test
+    itself, with its margin for rounding errors, and so does every larger one.
+
+    >>> from vauban.laws import law
+    >>> probability_needed(law("gaussian:sigma=0.25"), [0.25, 0.5]).round(5).tolist()
+    [0.84134, 0.97725]
+    """
+    r = np.asarray(radii, dtype=float)
+    inside = np.minimum(r, law.farthest)
+
+    def enough(p: Floats) -> NDArray[np.bool_]:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            held: NDArray[np.bool_] = stays(law, p, np.repeat((1.0 - p)[:, None], k, axis=1), inside)
+        return held
+
+    low, high = np.zeros(len(r)), np.full(len(r), _BELOW_ONE)
+    possible = enough(high) & (r <= law.farthest)
+    for _ in range(_PROBABILITY_HALVINGS):
+        middle = (low + high) / 2
+        good = enough(middle)
+        low, high = np.where(good, low, middle), np.where(good, middle, high)
+    return np.where(possible, high, np.nan)

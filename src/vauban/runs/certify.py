@@ -31,8 +31,8 @@ from vauban.runs.tallies import Tally, Writer
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import SMOOTHINGS
-from vauban.stopping.ways import Fixed, Stop
-from vauban.stopping.ways import stop as stop_of
+from vauban.stopping import Fixed, Policy
+from vauban.stopping import policy as stop_of
 from vauban.voting.voter import Voter
 
 
@@ -53,7 +53,7 @@ class Settings:
     stop: str = "fixed"
 
     @property
-    def way(self) -> Stop:
+    def way(self) -> Policy:
         """The wish behind `stop`."""
         return stop_of(self.stop)
 

@@ -21,7 +21,7 @@ from vauban.runs.counts import claims_csv
 from vauban.runs.manifest import Manifest
 from vauban.runs.stopped import is_endless, is_fixed, rule_of
 from vauban.runs.tallies import Tally
-from vauban.stopping.rules import Rule
+from vauban.stopping import Rule
 
 CLAIMS = "claims.csv"
 SEAL = "seal.json"

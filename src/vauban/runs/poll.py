@@ -15,7 +15,7 @@ from vauban.inputs import Inputs
 from vauban.runs.tallies import Tally
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.stopping.rules import Rule
+from vauban.stopping import Rule
 from vauban.voting.inquiry import Inquiry, for_all_votes, until_decided
 from vauban.voting.poll import Poll
 from vauban.voting.voter import Voter

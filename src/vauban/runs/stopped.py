@@ -10,14 +10,13 @@ from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
-from vauban.stopping.rules import GridRule, Rule
-from vauban.stopping.ways import Anytime, Fixed, Stop
-from vauban.stopping.ways import stop as stop_of
+from vauban.stopping import Anytime, Fixed, GridRule, Policy, Rule
+from vauban.stopping import policy as stop_of
 
 _FEW = 2_000
 
 
-def way(manifest: Manifest) -> Stop:
+def way(manifest: Manifest) -> Policy:
     """How a run stops; runs that do not say cast a fixed number of votes."""
     return stop_of(manifest["statistics"].get("stop", "fixed"))
 
@@ -44,11 +43,10 @@ def rule_of(manifest: Manifest) -> Rule:
         alpha=statistics["alpha"],
         k=statistics["k"],
         deviation=manifest["arithmetic"]["deviation_per_view"],
-        cache=False,
     )
 
 
-def described(how: Stop, rule: Rule) -> dict[str, Any]:
+def described(how: Policy, rule: Rule) -> dict[str, Any]:
     """What a manifest says of a rule: the wish, the test, the looks and the least wins that make a claim at each of them.
 
     Boundaries [radii, looks] are given by their hash where they are more than a page.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.stopping.rules import Rule
+from vauban.stopping import Rule
 
 Counts = NDArray[np.int64]
 

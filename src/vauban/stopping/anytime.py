@@ -1,0 +1,68 @@
+"""No last vote: the radius grows until somebody interrupts, by an e-process that holds at every number of votes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vauban.bounds import eprocess
+from vauban.errors import BadInput
+from vauban.laws.law import Law
+from vauban.laws.topk import radius_of_label
+from vauban.stopping.policies import Decision, Policy, Rule, _Test
+from vauban.validation import MOST_VOTES
+
+PER_DECADE = 20
+FIRST = 10
+
+
+@dataclass(frozen=True)
+class Anytime(Policy):
+    """Votes go on until somebody interrupts, and what is certified by then is kept."""
+
+    name: ClassVar[str] = "anytime"
+    endless: ClassVar[bool] = True
+
+    def _rule(self, test: _Test) -> Rule:
+        return AnytimeRule(test.law, test.alpha, test.k, test.deviation)
+
+    def last_vote(self, n: Any) -> int:
+        if n is not None:
+            raise BadInput(f"n={n} with anytime, which has no last vote: leave n out, or use grid or target")
+        return MOST_VOTES
+
+
+@dataclass(frozen=True)
+class AnytimeRule(Rule):
+    """The e-process at ever more votes: the largest lower bound seen so far holds at all times at once."""
+
+    law: Law
+    alpha: float
+    k: int = 1
+    deviation: float = 0.0
+
+    def next_look(self, votes: int) -> int | None:
+        i = max(0, int(PER_DECADE * np.log10(max(votes, FIRST) / FIRST)) - 1)
+        while (look := round(FIRST * 10 ** (i / PER_DECADE))) <= votes:
+            i += 1
+        return look if look <= MOST_VOTES else None
+
+    def goes_on(self, wins: Sequence[int]) -> bool:
+        """As `decide` for an input whose earlier bounds did not stop it, from the last look alone."""
+        if np.isinf(self.law.farthest):
+            return True
+        lower = eprocess.lower_bound([wins[-1]], self.votes_at(len(wins)), self.alpha)
+        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.farthest
+
+    def decide(self, wins: ArrayLike) -> Decision:
+        rows = len(np.asarray(wins))
+        best, looks = np.zeros(rows), np.zeros(rows, dtype=np.int64)
+        for votes, column, there in self._columns(wins):
+            best[there] = np.maximum(best[there], eprocess.lower_bound(column[there], votes, self.alpha))
+            looks += there
+        radius = radius_of_label(self.law, best - self.deviation, self.k)
+        return Decision(radius, ~(radius >= self.law.farthest), looks)

@@ -1,0 +1,52 @@
+"""All n votes, whatever they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vauban.bounds import clopper_pearson
+from vauban.laws.law import Law
+from vauban.laws.topk import radius_of_label
+from vauban.stopping.policies import Decision, Policy, Rule, _Test
+
+
+@dataclass(frozen=True)
+class Fixed(Policy):
+    """All n votes, whatever they say; its rule is BinoCP for every k (`vauban.certificates.derive` has the other bounds)."""
+
+    name: ClassVar[str] = "fixed"
+    fixed: ClassVar[bool] = True
+
+    def _rule(self, test: _Test) -> Rule:
+        return FixedRule(test.law, test.n, test.alpha, test.k, test.deviation)
+
+
+@dataclass(frozen=True)
+class FixedRule(Rule):
+    """One look at n votes, and the radius of the label's Clopper-Pearson bound."""
+
+    law: Law
+    n: int
+    alpha: float
+    k: int = 1
+    deviation: float = 0.0
+
+    def next_look(self, votes: int) -> int | None:
+        return self.n if votes < self.n else None
+
+    @property
+    def last_look(self) -> int | None:  # type: ignore[override]
+        return self.n
+
+    def decide(self, wins: ArrayLike) -> Decision:
+        rows = len(np.asarray(wins))
+        radius, going, looks = np.full(rows, np.nan), np.ones(rows, dtype=bool), np.zeros(rows, dtype=np.int64)
+        for _, column, there in self._columns(wins):
+            lower = clopper_pearson.lower_bound(column[there], self.n, self.alpha)
+            radius[there] = radius_of_label(self.law, lower - self.deviation, self.k)
+            going, looks = ~there, there.astype(np.int64)
+        return Decision(radius, going, looks)
