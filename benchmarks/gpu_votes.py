@@ -31,14 +31,14 @@ from typing import Any
 import torch
 from steered import SIGMA, Steered, pictures
 
-from vauban.layout import to_fast_layout
+from vauban.engine.block_convolution import to_fast_layout
 from vauban.models import load
 from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.derive import certificates, read_votes
 from vauban.runs.folder import device_name
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 from vauban.voting.compiled import TUNED
 from vauban.voting.compiled import compiled as make_compiled
 from vauban.voting.inquiry import counted_at

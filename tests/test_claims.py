@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.claims import Certificates, default_bounds, derive, largest_radius, least_n
+from vauban.certificates import Certificates, default_bounds, derive, largest_radius, least_n
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.gaussian import GaussianLaw

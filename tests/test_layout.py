@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from vauban.inputs import prepare
-from vauban.layout import ByBlocks, take_by_blocks, taken_by_blocks, to_fast_layout
+from vauban.engine.block_convolution import ByBlocks, take_by_blocks, taken_by_blocks, to_fast_layout
 from vauban.models import load
 from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.manifest import read

@@ -19,7 +19,7 @@ from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.derive import read_votes, seal
 from vauban.runs.tallies import Tally
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 
@@ -158,7 +158,7 @@ def test_no_run_at_all(tmp_path: Path) -> None:
 
 def test_verify_imports_no_torch(run: Path) -> None:
     code = (
-        f"import sys; from vauban.verify import verify_run; verify_run({str(run)!r}); sys.exit('torch' in sys.modules)"
+        f"import sys; from vauban.runs.verify import verify_run; verify_run({str(run)!r}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

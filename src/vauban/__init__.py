@@ -6,10 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vauban.claims import Certificates, derive
+    from vauban.certificates import Certificates, derive
+    from vauban.planning import Plan
     from vauban.poisoning.ensemble import Ensemble
     from vauban.poisoning.partition import Partition
-    from vauban.smoothed import Predictions, SmoothedClassifier
+    from vauban.prediction import Predictions
+    from vauban.report.progress import Progress
+    from vauban.runs.run import Run
+    from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import (
         Ablation,
         Band,
@@ -28,8 +32,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Certificates": "vauban.claims",
-    "derive": "vauban.claims",
+    "Certificates": "vauban.certificates",
+    "derive": "vauban.certificates",
     "Ablation": "vauban.smoothing",
     "Band": "vauban.smoothing",
     "Block": "vauban.smoothing",
@@ -44,7 +48,10 @@ _HOMES = {
     "Uniform": "vauban.smoothing",
     "Ensemble": "vauban.poisoning.ensemble",
     "Partition": "vauban.poisoning.partition",
-    "Predictions": "vauban.smoothed",
+    "Plan": "vauban.planning",
+    "Predictions": "vauban.prediction",
+    "Progress": "vauban.report.progress",
+    "Run": "vauban.runs.run",
     "SmoothedClassifier": "vauban.smoothed",
 }
 
@@ -61,7 +68,10 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Partition",
+    "Plan",
     "Predictions",
+    "Progress",
+    "Run",
     "SmoothedClassifier",
     "Sparse",
     "Splitting",
@@ -71,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its room when it is first asked for: torch is loaded only where it is needed."""
+    """Import a public name from its module when it is first asked for: torch is loaded only where it is needed."""
     if name not in _HOMES:
         raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
     return getattr(import_module(_HOMES[name]), name)

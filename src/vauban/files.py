@@ -1,11 +1,23 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, files of lines that only grow, locked folders, and hashes of arrays."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from vauban.errors import CannotWrite
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput, CannotWrite, Lie, RunRefused
+
+_SYNC_SECONDS = 1.0
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -29,3 +41,91 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as problem:
         raise CannotWrite(f"{path} cannot be written: {problem.strerror or problem}") from problem
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder if need be and hold it: two processes that write to it at once are refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunRefused(f"{folder} is being written by another process: wait for it, or give another --out") from None
+    except OSError as problem:
+        raise BadInput(f"{folder} cannot be used as a run folder: {problem.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
+    """The sha256, in hex, of the shape, type and bytes of every array; None counts as one that is not there."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none\n")
+            continue
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
+        digest.update(little.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]:
+    """Every line of the file in order, parsed, and the length in bytes of its sound part; a file that is not there is empty.
+
+    A last line without its newline was torn by a kill and is left out; any other bad line is refused with its number.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    found = []
+    for number, raw in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            found.append(parse(raw.decode()))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            reason = str(problem) if type(problem) is ValueError else "it cannot be read"
+            raise Lie(f"{path} line {number}: {reason}") from None
+    return found, len(whole)
+
+
+class Log:
+    """Appends lines to a file: each is there whole or not at all, and what a kill tears is cut off at the next start."""
+
+    def __init__(self, path: Path, sound_length: int):
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.ftruncate(self._file, sound_length)
+        self._synced = time.monotonic()
+
+    def append(self, line: str) -> None:
+        """Append one line."""
+        content = (line + "\n").encode()
+        before = os.lseek(self._file, 0, os.SEEK_END)
+        try:
+            length = os.write(self._file, content)
+            if length != len(content):
+                os.write(self._file, content[length:])
+            if time.monotonic() - self._synced > _SYNC_SECONDS:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+        except BaseException as problem:  # also after Ctrl-C
+            os.ftruncate(self._file, before)
+            if not isinstance(problem, OSError):
+                raise
+            advice = "make room" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "mend this"
+            raise CannotWrite(
+                f"{self._path} cannot be written ({problem.strerror}); everything before this line is kept: "
+                f"{advice} and run the same command again"
+            ) from problem
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        try:
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import torch
 
 from vauban.errors import BadInput
+from vauban.files import arrays_sha256
+from vauban.validation import check_index, check_labels
 
 LEVELS = 255
 ARITHMETICS = ("auto", "grid", "float")
@@ -61,17 +64,84 @@ def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] |
     return Inputs(steps.to(torch.uint8), LEVELS)
 
 
-def check_labels(y: Any, inputs: int, num_classes: int) -> np.ndarray:
-    """Labels [m] as int64, each one of the classes."""
-    labels = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
-    if labels.shape != (inputs,) or labels.dtype.kind not in "iu":
-        raise BadInput(
-            f"y of shape {labels.shape} and type {labels.dtype} for {inputs} inputs: one whole number each is needed"
-        )
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if len(wrong):
-        raise BadInput(f"label {labels[wrong[0]]} of input {wrong[0]} is outside the classes 0..{num_classes - 1}")
-    return labels.astype(np.int64)
+@dataclass(frozen=True)
+class Batch:
+    """The inputs of one call and where they came from.
+
+    `labels` [m]: true labels, or None. `index` [m]: the number of each input in its data set, which addresses its noise.
+    `spec`: the data set's text form, or what kind of object was given; `sha256`: of inputs and labels as they were given.
+    """
+
+    inputs: Inputs
+    labels: np.ndarray | None
+    index: np.ndarray
+    spec: str
+    sha256: str
+    names: list[str] | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of one input."""
+        return self.inputs.values.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.inputs.values)
+
+
+def collect(
+    x: Any, y: Any, index: Any, prepare_inputs: Callable[[Any], Inputs], num_classes: int | None = None
+) -> Batch:
+    """Read inputs from an array, a tensor, a torch data set or loader of (x, y), or a data set of Vauban's; each once.
+
+    `y`: labels [m], in place of those that `x` brings; `index` likewise. `prepare_inputs` checks the values.
+    """
+    spec, names = type(x).__name__, None
+    if hasattr(x, "images") and hasattr(x, "fingerprint"):
+        spec, names = x.name, getattr(x, "names", None)
+        y, index = x.labels if y is None else y, x.index if index is None else index
+        x = x.images
+    elif isinstance(x, torch.utils.data.DataLoader | torch.utils.data.Dataset):
+        x, found = _read_all(x)
+        y = found if y is None else y
+    inputs = prepare_inputs(x)
+    raw = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+    count, given = len(inputs.values), y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
+    classes = num_classes if num_classes is not None else np.iinfo(np.int64).max
+    labels = None if given is None else check_labels(given, count, classes, name="y")
+    kept = None if names is None else [str(name) for name in names]
+    return Batch(inputs, labels, check_index(index, count), spec, arrays_sha256(raw, labels), kept)
+
+
+def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Inputs [m, ...] and labels [m] or None of a torch data set or loader, read once and in order."""
+    if isinstance(source, torch.utils.data.DataLoader):
+        sampler = getattr(source.batch_sampler, "sampler", source.sampler)
+        in_order = isinstance(sampler, torch.utils.data.SequentialSampler)
+        if not in_order and not isinstance(source.dataset, torch.utils.data.IterableDataset):
+            raise BadInput(
+                f"this loader's order is that of a {type(sampler).__name__}: inputs are numbered by their place, so one that "
+                "reads in order is needed (shuffle=False)"
+            )
+        items = list(source)
+    else:
+        items = [source[i] for i in range(len(source))] if hasattr(source, "__len__") else list(source)
+    if not items:
+        raise BadInput("the data set is empty: at least one input is needed")
+    pairs = [item if isinstance(item, tuple | list) else (item, None) for item in items]
+    if any(len(pair) != 2 for pair in pairs):
+        raise BadInput(f"items of {len(pairs[0])} parts: inputs, or pairs (input, label), are needed")
+    xs, ys = ([_array(pair[i]) for pair in pairs] for i in range(2))
+    join = np.concatenate if isinstance(source, torch.utils.data.DataLoader) else np.stack
+    try:
+        return join(xs), None if any(y is None for y in ys) else join(ys)  # type: ignore[arg-type]
+    except ValueError as problem:
+        raise BadInput(f"inputs of different shapes cannot be certified together: {problem}") from None
+
+
+def _array(value: Any) -> np.ndarray | None:
+    if value is None:
+        return None
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 def _from_array(array: np.ndarray) -> torch.Tensor:

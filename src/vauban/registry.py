@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from vauban.errors import BadInput
 from vauban.specs import choose
@@ -23,20 +23,21 @@ class Origin:
 
 
 class Registry(dict[str, T]):
-    """Maps names to objects of one kind; `group` names the entry points by which other packages add theirs.
+    """Maps names to objects of one kind; a subclass names the kind and the entry point group by which other packages add theirs.
 
     An entry point is loaded when its name is first asked for, and never replaces a name that is registered here.
 
-    >>> shapes: Registry[type] = Registry("vauban.shapes", "shape")
+    >>> class Shapes(Registry[type]):
+    ...     group, kind = "vauban.shapes", "shape"
+    >>> shapes = Shapes()
     >>> @shapes.register("square")
     ... class Square: ...
     >>> shapes["square"] is Square, shapes.names()
     (True, ['square'])
     """
 
-    def __init__(self, group: str, kind: str):
-        super().__init__()
-        self.group, self.kind = group, kind
+    group: ClassVar[str]
+    kind: ClassVar[str]
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that registers an object under `name`; a name that is taken is refused."""

@@ -3,66 +3,54 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from vauban.asking import (
-    CERTIFY_VOTES,
-    CHOOSING_VOTES,
-    DEFAULT_ALPHA,
-    PREDICT_VOTES,
-    Asking,
-    Tick,
-    check_n0,
-    check_seconds,
-)
-from vauban.bounds.ranks import leaders
-from vauban.claims import Certificates, derive, derive_exact, derive_stopped, refuse_sampled_settings
+from vauban import __version__
+from vauban.certificates import UNIT_RANGE, Certificates
+from vauban.engine.block_convolution import replaced_by_blocks
+from vauban.engine.compiled import TUNED
+from vauban.engine.enumerator import Enumerator, make_enumerator
+from vauban.engine.network import BaseClassifier, Model, Network, device_name, threads
+from vauban.engine.sampler import Sampler, make_sampler
 from vauban.errors import BadInput
-from vauban.inputs import Inputs, check_labels
+from vauban.inputs import Batch, Inputs, collect, prepare
+from vauban.laws.law import Law
+from vauban.methods import CertifySettings, Method, method_for
+from vauban.prediction import Predictions, predict_method, predictions
+from vauban.runs import manifest as manifests
+from vauban.runs.manifest import ComputeSection, DataSection, InputSection, Manifest, ModelSection
+from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed
-from vauban.stopping import Anytime, Fixed, Policy, Rule
-from vauban.stopping import policy as stop_of
-from vauban.voting.inquiry import until_decided
+from vauban.smoothing import SMOOTHINGS, Smoothing, build
+from vauban.stopping.policies import Policy
+from vauban.validation import check_at_least_one, check_num_classes
+from vauban.votes import Record, VoteTable
+
+Callback = Callable[[int], None]
+
+_SAMPLERS: dict[str, Callable[..., Any]] = {"exact": make_enumerator}
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """The smoothed classifier's top k for m inputs: iterate for a tuple of labels each, or None where undecided.
-
-    `labels` [m, k]: masked where undecided, best first. `abstained` [m]: which inputs are undecided. `counts` [m, c].
-    """
-
-    labels: np.ma.MaskedArray
-    abstained: NDArray[np.bool_]
-    counts: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.abstained)
-
-    def __getitem__(self, i: int) -> tuple[int, ...] | None:
-        return None if self.abstained[i] else tuple(int(label) for label in self.labels[i])
-
-    def __iter__(self) -> Iterator[tuple[int, ...] | None]:
-        return (self[i] for i in range(len(self)))
-
-
-class SmoothedClassifier(Asking):
+class SmoothedClassifier:
     """The vote's winner among views: the only thing a certificate speaks of.
 
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by
-    itself, whatever else is in the batch; a module is put in evaluation mode. `smoothing`: an object or its text. `rows`: the
-    compute shape, how many views a forward pass sees; `in_flight`: how many such shapes are made before they vote; None
-    chooses both by size (and a GPU's free memory). `block`: how many consecutive views of one input stand together in a
-    shape; None is all of it for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see
-    `inputs.prepare`). `input_range`: what inputs may hold, None for anything. `precision`: "fp32", "tf32", "bf16" or "fp16",
-    in which the network answers: views are made in float32 and cast, a module is copied and cast; a claim in one precision
-    says nothing of another. `compile`: let torch.compile make one program of a shape's work, "tuned" after timing kernels for
-    every convolution (a minute or two on a GPU); where it fails, a warning.
+    itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. What `vauban.models.load`
+    returns is one too, and says how many classes it has. `smoothing`: an object or its text. `rows`: the compute shape, how
+    many views a forward pass sees; `in_flight`: how many such shapes are made before they vote; None chooses both by size
+    (and a GPU's free memory). `block`: how many consecutive views of one input stand together in a shape; None is all of it
+    for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`).
+    `input_range`: what inputs may hold, None for anything. `channels_last`: the memory layout; None takes the faster one.
+    `precision`: "fp32", "tf32", "bf16" or "fp16", in which the network answers: views are made in float32 and cast, a module
+    is copied and cast; a claim in one precision says nothing of another. `compile`: let torch.compile make one program of a
+    shape's work, "tuned" after timing kernels for every convolution (a minute or two on a GPU); where it fails, a warning.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -72,6 +60,52 @@ class SmoothedClassifier(Asking):
     ([False], True)
     """
 
+    def __init__(
+        self,
+        model: Model | BaseClassifier,
+        smoothing: Smoothing | str,
+        *,
+        num_classes: int | None = None,
+        device: torch.device | str | None = None,
+        rows: int | None = None,
+        in_flight: int | None = None,
+        arithmetic: str = "auto",
+        input_range: tuple[float, float] | None = UNIT_RANGE,
+        channels_last: bool | None = None,
+        block: int | None = None,
+        precision: str = "fp32",
+        compile: bool | str = False,
+    ):
+        self.base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
+        module = self.base.module
+        if not callable(module):
+            raise BadInput(f"model {model!r} cannot be called: anything that maps a batch of views to scores is needed")
+        if not isinstance(smoothing, Smoothing | str):
+            raise BadInput(
+                f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5"
+            )
+        if compile not in (False, True, TUNED):
+            raise BadInput(f"compile={compile!r}: True, False or {TUNED!r}")
+        if num_classes is None and self.base.num_classes is None:
+            raise BadInput("num_classes is needed: nothing says how many classes the model answers")
+        self.num_classes = check_num_classes(self.base.num_classes if num_classes is None else num_classes)
+        if self.base.num_classes not in (None, self.num_classes):
+            raise BadInput(f"the model answers {self.base.num_classes} classes; num_classes is {self.num_classes}")
+        if isinstance(module, torch.nn.Module):
+            device = device or next((p.device for p in module.parameters()), None)
+        self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
+        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last)
+        self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more")
+        self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more must be made ahead")
+        self.block, self.compile = block, compile
+        self.arithmetic, self.input_range = arithmetic, input_range
+        self._samplers: dict[Any, Sampler | Enumerator] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network answers."""
+        return self.network.device
+
     def predict(
         self,
         x: Any,
@@ -80,25 +114,27 @@ class SmoothedClassifier(Asking):
         n: int | None = None,
         alpha: float | None = None,
         seed: int | None = None,
-        tick: Tick | None = None,
+        index: Any = None,
+        on: str | None = None,
+        progress: Any = True,
     ) -> Predictions:
         """The top k labels of each input of `x` [m, ...], or undecided. [Jia2020] PREDICT
 
         From n votes (1,000) each answer is wrong with probability at most alpha (0.001). Where the smoothing is exact every
-        view votes, and every answer is the smoothed classifier's.
+        view votes, and every answer is the smoothed classifier's. `x`, `seed`, `index`, `on`, `progress`: as in `certify`.
         """
-        inputs = self.prepare(x)
-        self.predict_votes(k=k, n=n, alpha=alpha, seed=seed, inputs=inputs)
-        if self.exact:
-            counts = self.ballots(inputs, tick).counts
-            order = np.argsort(-counts, axis=1, kind="stable")[:, :k]
-            return Predictions(np.ma.masked_array(order, False), np.zeros(len(order), dtype=bool), counts)
-        n, alpha = PREDICT_VOTES if n is None else n, DEFAULT_ALPHA if alpha is None else alpha
-        alpha_left = self.predict_alpha(k=k, n=n, alpha=alpha, inputs=inputs)
-        counts = self._count_all(inputs, Seed.of(seed), "predict", n, tick)
-        labels, undecided = leaders(counts, k, alpha_left)
-        masked: np.ma.MaskedArray = np.ma.masked_array(labels, np.repeat(undecided[:, None], k, axis=1))
-        return Predictions(masked, undecided, counts)
+        batch, law = self.collect(x, None, index), self.smoothing.law
+        deviation = self.deviation(batch.inputs)
+        method = predict_method(law, self.num_classes, batch.shape, deviation, k=k, n=n, alpha=alpha, seed=seed)
+        votes: Any = method.empty_votes(batch.index.tolist(), None)
+        vote = self._executor(on)
+        with self.ready(batch.inputs):
+            sampler = self.sampler(batch.inputs, method)
+            sampler.probe(batch.inputs.values)
+            secret = None if law.exact else Seed.of(seed)
+            for _, record, _ in vote(_Job(self, batch, method, sampler, secret, votes, progress, "predicting")):
+                votes.add(record)
+        return predictions(method, votes)
 
     def certify(
         self,
@@ -109,15 +145,22 @@ class SmoothedClassifier(Asking):
         n: int | None = None,
         alpha: float | None = None,
         bounds: str | None = None,
+        stop: str | Policy = "fixed",
+        label: str | None = None,
         n0: int | None = None,
-        stop: Policy | str = "fixed",
         seconds: float | None = None,
         seed: int | None = None,
-        tick: Tick | None = None,
+        index: Any = None,
+        out: str | Path | None = None,
+        extend: int | None = None,
+        on: str | None = None,
+        progress: Any = True,
+        order: Any = None,
     ) -> Certificates:
         """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
 
-        With `y` [m] that label is certified. Without (k = 1), `n0` votes (100) that are not counted choose it. From n votes
+        `x`: an array, a tensor, a torch Dataset or DataLoader of (x, y), or a data set of `vauban.data`. With labels `y` [m] they
+        are certified. Without (or with label="votes", k = 1), `n0` votes (100) that are not counted choose them. From n votes
         (100,000) each claim is wrong with probability at most alpha (0.001). `bounds`: "binocp" (default for k = 1), "simuem"
         (default above) or "half". Where the smoothing is exact every view votes, claims hold without probability, and none of
         these may be given; without `y` the label with the most votes is certified.
@@ -126,82 +169,209 @@ class SmoothedClassifier(Asking):
         "grid:step=0.25" once no larger multiple of the step is in sight, after n votes at the latest: the same confidence for
         a small part of the votes, which differ from input to input. "anytime" goes on for so many `seconds`, or until Ctrl-C.
         All three watch the label's count alone (BinoCP): above k = 1 a fixed n with "simuem" may certify more.
-        """
-        inputs = self.prepare(x)
-        how = stop_of(stop) if isinstance(stop, str) else stop
-        fixed = isinstance(how, Fixed)
-        if self.exact:
-            asked = None if fixed else how.spec
-            refuse_sampled_settings(
-                str(self.smoothing.spec), stop=asked, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
-            )
-            return self._certify_exactly(inputs, y, k, tick)
-        n = CERTIFY_VOTES if n is None and not isinstance(how, Anytime) else n
-        alpha, n0 = DEFAULT_ALPHA if alpha is None else alpha, CHOOSING_VOTES if n0 is None else n0
-        check_seconds(how, seconds, needed=True)
-        if y is None and k != 1:
-            raise BadInput(f"k={k} without y: give the label to certify, or k=1 to let {n0} votes choose it")
-        labels = None if y is None else check_labels(y, len(inputs.values), self.num_classes)
-        if labels is None:
-            check_n0(n0)
-        secret = Seed.of(seed)
-        if fixed:
-            assert n is not None
-            self.check(k=k, n=n, alpha=alpha, bounds=bounds, inputs=inputs)
-            if labels is None:
-                labels = self._count_all(inputs, secret, "choose", n0, tick).argmax(axis=1)
-            counts = self._count_all(inputs, secret, "count", n, tick)
-            deviation = self.deviation(inputs)
-            certs = derive(
-                counts, labels, self.sampled_law(inputs), k=k, alpha=alpha, bounds=bounds, deviation=deviation
-            )
-        else:
-            rule = self.rule(how, inputs, k=k, n=n, alpha=alpha, bounds=bounds)
-            certs = self._certify_until_decided(inputs, labels, rule, k, alpha, n0, secret, tick, seconds)
-        unit_range = inputs.levels is not None or self.input_range == (0.0, 1.0)
-        arithmetic = "grid" if inputs.levels is not None and self.smoothing.law.on_grid else "float"
-        certs = replace(certs, arithmetic=arithmetic, unit_range=unit_range)
-        return certs if y is not None else replace(certs, truth=None)
 
-    def _certify_until_decided(
-        self,
-        inputs: Inputs,
-        labels: NDArray[np.int64] | None,
-        rule: Rule,
-        k: int,
-        alpha: float,
-        n0: int,
-        secret: Seed,
-        tick: Tick | None,
-        seconds: float | None,
-    ) -> Certificates:
-        given = [None] * len(inputs.values) if labels is None else labels.tolist()
-        looks: list[list[NDArray[np.int64]]] = [[] for _ in given]
-        chosen = list(given)
-        deadline = None if seconds is None else time.monotonic() + seconds
-        asked = ((i, until_decided(rule, label, n0)) for i, label in enumerate(given))
-        together = rule.last_look is None
-        try:
-            for counted in self.poll(
-                inputs, asked, secret, share=True, together=together, tick=tick, deadline=deadline
-            ):
-                if counted.stage == "choose":
-                    chosen[counted.number] = int(counted.counts.argmax())
-                else:
-                    looks[counted.number].append(counted.counts)
-        except KeyboardInterrupt:
-            if not together or not all(looks):
-                raise
-        if not all(looks):
-            raise BadInput(f"seconds={seconds} were too few for a first look at all {len(looks)} inputs: give more")
-        which = np.array(chosen, dtype=np.int64)
-        return derive_stopped(
-            [np.stack(some) for some in looks], which, self.sampled_law(inputs), rule, k=k, alpha=alpha
+        `out`: a run folder, which is written, locked and sealed; one that is there is taken up where it ended, and Ctrl-C keeps
+        what was counted. `extend`: cast votes beyond the n of a finished run; its certificates are then a second claim. `on`:
+        "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
+        its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
+        `Progress`. `order`: positions in the order in which they are voted on; it changes no claim.
+        """
+        batch, law = self.collect(x, y, index), self.smoothing.law
+        chosen = label or ("votes" if n0 is not None or batch.labels is None else "given")
+        settings = CertifySettings.of(
+            law,
+            self.num_classes,
+            k=k,
+            n=n,
+            alpha=alpha,
+            bounds=bounds,
+            stop=stop,
+            label=chosen,
+            n0=n0,
+            seconds=seconds,
+            seed=seed,
+        )
+        method = method_for(settings, law, self.num_classes, batch.shape, self.deviation(batch.inputs))
+        if method.endless and out is None and seconds is None:
+            raise BadInput("stop=anytime has no last vote: say for how many seconds, or use grid or target")
+        if out is not None:
+            self._check_text_form()
+        vote = self._executor(on)
+        with ExitStack() as stack:
+            store: Any = stack.enter_context(MemoryStore() if out is None else FolderStore(Path(out)))
+            there = None if store.manifest is None else store.manifest.compute
+            stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
+            stack.enter_context(self.ready(batch.inputs))
+            shape = {} if there is None else {"rows": there.rows, "block": there.block}
+            sampler = self.sampler(batch.inputs, method, **shape)
+            secret = None if law.exact else store.seed(seed)
+            manifest = self._manifest(batch, method, sampler, secret)
+            store.begin(manifest, lambda: sampler.probe(batch.inputs.values), secret, extend)
+            method, votes = store.record.method, store.record.votes
+            job = _Job(self, batch, method, sampler, secret, votes, progress, "certifying", seconds, order)
+            try:
+                for _, record, _ in vote(job):
+                    store.keep(record)
+            except KeyboardInterrupt:
+                if not method.endless:
+                    raise
+            return store.finish()
+
+    def plan(self, x: Any, **settings: Any) -> Any:
+        """What `certify(x, …)` with these settings can prove, and what it costs here (see `vauban.planning.plan`)."""
+        from vauban.planning import plan
+
+        return plan(self, x, **settings)
+
+    def collect(self, x: Any, y: Any = None, index: Any = None) -> Batch:
+        """Inputs, labels and numbers of whatever `certify` takes, checked."""
+        classes = getattr(x, "num_classes", 0)
+        if classes and classes != self.num_classes:
+            raise BadInput(f"the model answers {self.num_classes} classes; {x.name} has {classes}")
+        return collect(x, y, index, self.prepare, self.num_classes)
+
+    def prepare(self, x: Any) -> Inputs:
+        """Check inputs, put them on their grid, and check that the network can take their views."""
+        law = self.smoothing.law
+        if law.exact and self.arithmetic == "float":
+            raise BadInput(f"{law.spec} is exact, and exact claims are about 8-bit pictures: not arithmetic='float'")
+        inputs = prepare(x, "grid" if law.exact else self.arithmetic, self.input_range)
+        self.smoothing.check(inputs.values)
+        law.for_shape(inputs.values.shape[1:])
+        views, channels = self.smoothing.view_shape(inputs.values.shape[1:]), self.base.channels
+        if channels is not None and len(views) == 3 and views[0] != channels:
+            raise BadInput(
+                f"the model takes {channels} channels; views of these inputs under {law.spec} have {views[0]}: train one on "
+                f"them, vauban train --smoothing {law.spec} --out model.safetensors"
+            )
+        return inputs
+
+    def deviation(self, inputs: Inputs) -> float:
+        """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
+        law, shape = self.smoothing.law, inputs.values.shape[1:]
+        return law.for_shape(shape).deviation(shape, inputs.levels) if isinstance(law, Law) else 0.0
+
+    def sampler(self, inputs: Inputs, method: Method, rows: int | None = None, block: int | None = None) -> Any:
+        """What casts the votes of a method on these inputs; `rows`, `block`: those of a run, if it has any.
+
+        Each is made once, so that what is compiled stays compiled.
+        """
+        values = inputs.values
+        rows, block = self.rows or rows, self.block or block
+        shape = (values.shape[1:], values.dtype, inputs.levels, rows, block, method.shares_shapes, str(method.law.spec))
+        key = (method.name == "exact", *shape)
+        if key not in self._samplers:
+            make = _SAMPLERS.get(method.name, make_sampler)
+            options: dict[str, Any] = {
+                "rows": rows,
+                "block": block,
+                "in_flight": self.in_flight,
+                "compile": self.compile,
+            }
+            self._samplers[key] = make(self.network, self.smoothing, method, inputs, **options)
+        return self._samplers[key]
+
+    @contextmanager
+    def ready(self, inputs: Inputs) -> Iterator[None]:
+        """The network in its layout and in evaluation mode, and as it was afterwards."""
+        self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), keep=bool(self.compile))
+        with self.network.evaluating():
+            yield
+
+    def _check_text_form(self) -> None:
+        name = self.smoothing.spec.name
+        if name not in SMOOTHINGS and name not in SMOOTHINGS.names():
+            raise BadInput(f"{name} has no text form that a run folder could keep: certify with it in memory")
+
+    def _manifest(self, batch: Batch, method: Method, sampler: Sampler | Enumerator, secret: Seed | None) -> Manifest:
+        """Everything the claims of a call depend on."""
+        network, inputs, law = self.network, batch.inputs, self.smoothing.law
+        shared = isinstance(sampler, Sampler) and (sampler.blocks > 1 or method.shares_shapes)
+        compute = ComputeSection(
+            rows=sampler.rows,
+            precision=network.precision,
+            device=device_name(self.device),
+            threads=torch.get_num_threads(),
+            channels_last=bool(network.channels_last),
+            torch=str(torch.__version__),
+            block=sampler.block_size if shared and isinstance(sampler, Sampler) else None,
+            compile=getattr(sampler, "compiled", False) or None,
+            by_blocks=replaced_by_blocks(network.model) or None if self.device.type == "cuda" else None,
+        )
+        on_grid = inputs.levels is not None
+        preprocessing = "8-bit values divided by 255" if on_grid else "floats as given"
+        return manifests.compose(
+            method,
+            smoothing=str(self.smoothing.spec),
+            inputs=InputSection(
+                levels=inputs.levels,
+                arithmetic="grid" if on_grid and law.on_grid else "float",
+                range=UNIT_RANGE if on_grid else self.input_range,
+                deviation_per_view=method.deviation,
+                preprocessing=preprocessing,
+            ),
+            compute=compute,
+            model=ModelSection(*self.identity()),
+            data=DataSection(
+                spec=batch.spec,
+                sha256=batch.sha256,
+                shape=tuple(batch.shape),
+                num_classes=self.num_classes,
+                index=batch.index.tolist(),
+                label=None if batch.labels is None else batch.labels.tolist(),
+                names=batch.names,
+            ),
+            commitment=None if secret is None else secret.commitment,
+            versions={"vauban": __version__, **{name: version(name) for name in ("numpy", "scipy", "mpmath")}},
         )
 
-    def _certify_exactly(self, inputs: Inputs, y: Any, k: int, tick: Tick | None) -> Certificates:
-        labels = None if y is None else check_labels(y, len(inputs.values), self.num_classes)
-        self.check_exact(k, inputs)
-        ballots = self.ballots(inputs, tick)
-        which = ballots.winners if labels is None else labels
-        return replace(derive_exact(ballots, which, self.exact_law(inputs), k=k), truth=labels)
+    def identity(self) -> tuple[str, str]:
+        """The base classifier's text form and fingerprint."""
+        if self.base.spec is not None and self.base.fingerprint is not None:
+            return self.base.spec, self.base.fingerprint
+        from vauban.engine.fingerprint import model_fingerprint, model_name
+
+        spec = self.base.spec or model_name(self.base.module)
+        return spec, model_fingerprint(self.base.module, spec)
+
+    def _executor(self, on: str | None) -> Callable[[_Job], Iterator[tuple[int, Record, bool]]]:
+        """Who votes: this process, or the workers of a Ray cluster, which must answer."""
+        if on in (None, "here"):
+            return _Job.here
+        from vauban.engine.worker_pool import ray_executor
+
+        return ray_executor(on, self.base.module)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The votes of one call: who casts what, and who is told."""
+
+    smoothed: SmoothedClassifier
+    batch: Batch
+    method: Method
+    sampler: Any
+    secret: Seed | None
+    votes: VoteTable
+    progress: Any
+    doing: str
+    seconds: float | None = None
+    order: Any = None
+
+    def here(self) -> Iterator[tuple[int, Record, bool]]:
+        """Every record that is missing, by this process."""
+        pending = self.sampler.pending(self.method, self.votes, self.batch.inputs.values, self.order)
+        with self.reporting() as (on_votes, on_input):
+            deadline = None if self.seconds is None else time.monotonic() + self.seconds
+            for item in self.sampler.run(pending, self.method, self.secret, on_votes=on_votes, deadline=deadline):
+                if item[2] and on_input:
+                    on_input(1)
+                yield item
+
+    def reporting(self) -> AbstractContextManager[tuple[Callback | None, Callback | None]]:
+        """Who is called with votes as they are counted, and with inputs as they are decided."""
+        if self.progress is False:
+            return nullcontext((None, None))
+        from vauban.report.progress import reporting
+
+        return reporting(self.progress, self.doing, self.method, self.votes, self.seconds)

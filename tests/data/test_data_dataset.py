@@ -62,8 +62,8 @@ def test_fingerprint_depends_on_shape_dtype_and_every_value():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"labels": np.array([0, 1, 2, 0, 1, 3, 9])}, r"label of input 5 is 3; with 3 classes labels are 0 to 2"),
-        ({"labels": np.array([0, -1, 2, 0, 1, 2, 0])}, r"label of input 1 is -1"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 3, 9])}, r"label 3 of input 5 is outside the classes 0..2"),
+        ({"labels": np.array([0, -1, 2, 0, 1, 2, 0])}, r"label -1 of input 1 is outside"),
         ({"labels": np.array([0, 1])}, r"7 inputs and 2 labels, so the first without a partner is 2"),
         ({"labels": np.zeros(7, np.int32)}, r"int64 \[7\] is needed"),
         ({"class_names": ("a",)}, r"1 class names for 3 classes"),

@@ -56,7 +56,7 @@ def test_arrays_and_classes_can_be_named(save):
 @pytest.mark.parametrize(
     ("arrays", "more", "words"),
     [
-        ({"images": BYTES, "labels": LABELS}, ",classes=2", "label of input 0 is 2"),
+        ({"images": BYTES, "labels": LABELS}, ",classes=2", "label 2 of input 0 is outside"),
         ({"images": BYTES, "labels": LABELS[:2]}, "", "3 inputs and 2 labels"),
         ({"images": BYTES, "labels": LABELS.astype(float)}, "", "labels are float64; integers"),
         ({"images": BYTES.astype(np.int32)}, "", "images are int32"),

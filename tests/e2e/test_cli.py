@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vauban.cli import app
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 SIGMA = "gaussian:sigma=0.5"
 SMALL = ["--smoothing", SIGMA, "--every", "500", "--limit", "6", "-n", "300", "--seed", "1"]

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 KILLS = 20
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}

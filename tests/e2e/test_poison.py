@@ -134,7 +134,7 @@ def test_the_run_says_what_the_votes_say(ensemble: Path, run: Path) -> None:
 
 def test_verify_proves_it_without_torch(run: Path) -> None:
     code = (
-        f"import sys; from vauban.verify import verify_run; v = verify_run({str(run)!r}); "
+        f"import sys; from vauban.runs.verify import verify_run; v = verify_run({str(run)!r}); "
         "assert 'torch' not in sys.modules; print(v.votes)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "800\n"

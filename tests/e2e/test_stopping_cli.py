@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vauban.cli import app
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 SIGMA = ["--smoothing", "gaussian:sigma=0.5"]
 SOME = [*SIGMA, "--every", "500", "--limit", "8", "--seed", "1"]

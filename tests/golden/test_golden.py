@@ -10,10 +10,8 @@ import torch
 from golden_cases import cases
 from golden_world import CLASSES, INDEX, SEED, kept, labels, network, pictures
 
-from vauban.inputs import prepare
-from vauban.runs.certify import Settings, Source, certify
+from vauban.runs.verify import verify_run
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
 
 KEPT = Path(__file__).parent / "kept.json"
 CASES = cases()
@@ -21,13 +19,10 @@ CASES = cases()
 
 def run(folder: Path, smoothing: str, **given: Any) -> dict[str, Any]:
     """Certify the tiny world into a folder and read back what is there."""
-    smoothed = SmoothedClassifier(
-        network, smoothing, num_classes=CLASSES, rows=60, block=20 if "stop" in given else None
-    )
-    exact = smoothed.exact
-    source = Source("golden", "d" * 64, INDEX, labels(), "integers", "m" * 64)
-    settings = Settings(**given)
-    certify(folder, smoothed, prepare(pictures()), source, settings, seed=None if exact else SEED)
+    block = 20 if "stop" in given else None
+    smoothed = SmoothedClassifier(network, smoothing, num_classes=CLASSES, rows=60, block=block)
+    seed = None if smoothed.smoothing.law.exact else SEED
+    smoothed.certify(pictures(), labels(), index=INDEX, out=folder, seed=seed, **given)
     return kept(folder)
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vauban.cli import app
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = Path(__file__).parent / "kept_results.json"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vauban.bounds.simultaneous import ProbabilityBounds
-from vauban.claims import derive
+from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.ablation import AblationLaw

@@ -14,7 +14,7 @@ from vauban.runs import tallies
 from vauban.runs.certify import Settings, Source, certify, locked
 from vauban.runs.derive import certificates, read_votes
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 INPUTS = prepare(torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vauban.claims import derive
+from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.runs.counts import claims_csv, read_counts

@@ -16,16 +16,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from vauban import cluster
+from vauban.engine import cluster
 from vauban.cli import app
-from vauban.cluster import Place
+from vauban.engine.cluster import Place
 from vauban.errors import BadInput, MissingExtra, RunRefused, VaubanError
 from vauban.inputs import prepare
 from vauban.runs import crew, tallies
 from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.derive import read_tallies
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 CHANCE = torch.Generator().manual_seed(5)
 INPUTS = prepare(torch.randint(0, 256, (24, 30), dtype=torch.uint8, generator=CHANCE))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.claims import derive_exact
+from vauban.certificates import derive_exact
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
 from vauban.inputs import prepare
 from vauban.laws.exact import Ballots
@@ -18,7 +18,7 @@ from vauban.runs.certify import Settings, certify
 from vauban.runs.derive import certificates, read_votes
 from vauban.runs.folder import Source
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 INPUTS = prepare(torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))

@@ -16,7 +16,7 @@ from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.derive import certificates, read_tallies, read_votes, seal
 from vauban.runs.tallies import Tally
 from vauban.smoothed import SmoothedClassifier
-from vauban.verify import verify_run
+from vauban.runs.verify import verify_run
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 INPUTS = prepare(torch.randint(0, 256, (8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))

@@ -12,7 +12,7 @@ from tally_worlds import Counts, all_tallies, chance, notices_twice, too_often
 from vauban.bounds.clopper_pearson import lower_bound, upper_bound
 from vauban.bounds.ranks import leaders
 from vauban.bounds.simultaneous import probability_bounds
-from vauban.claims import derive
+from vauban.certificates import derive
 from vauban.laws.gaussian import GaussianLaw
 
 ALPHA = 0.05

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtri
 from tally_worlds import all_tallies, notices_twice, too_often
 
-from vauban.claims import Certificates, derive
+from vauban.certificates import Certificates, derive
 from vauban.laws.gaussian import GaussianLaw
 
 LAW = GaussianLaw(0.5)

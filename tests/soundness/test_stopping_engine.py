@@ -13,7 +13,7 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from vauban.claims import derive_stopped
+from vauban.certificates import derive_stopped
 from vauban.inputs import Inputs
 from vauban.laws import law
 from vauban.laws.topk import probability_needed

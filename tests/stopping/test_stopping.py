@@ -10,7 +10,7 @@ import pytest
 from polls import ALPHA, GAUSS, poll, sampled
 from scipy.special import ndtr
 
-from vauban.claims import derive
+from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import GaussianLaw, law
 from vauban.laws.topk import probability_needed, radius_of_label

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.bounds.simultaneous import probability_bounds
-from vauban.claims import derive
+from vauban.certificates import derive
 from vauban.laws import sampled_law
 from vauban.laws.law import Law
 

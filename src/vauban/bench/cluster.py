@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from vauban.cluster import Place, connect
+from vauban.engine.cluster import RayCluster, connect, read_cluster
+from vauban.engine.network import device_name
+from vauban.engine.sampler import PendingInput, Sampler
+from vauban.engine.worker_pool import REPORTS, WorkerPool, worker_setup
 from vauban.errors import BadInput, MissingExtra
+from vauban.files import Log
 from vauban.inputs import Inputs, prepare
-from vauban.layout import to_fast_layout
+from vauban.laws.law import Law
+from vauban.methods import CertifySettings, FixedMethod
 from vauban.models import load
-from vauban.runs.crew import REPORTS, Crew, errand
-from vauban.runs.folder import device_name
-from vauban.runs.poll import Job, poll, wanted
-from vauban.runs.tallies import Tally, Writer
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
+from vauban.votes import KeptCounts, Record, SampledVotes, Tally
 
 _SEED = Seed.of(0)
 _SMALL = 400
@@ -39,7 +41,7 @@ def measure(
     rounds: int = 5,
     seconds: float = 5.0,
     device: str = "cpu",
-    tick: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Rates of this process, of one worker and of several, in turns, each for about so many `seconds` in each round.
 
@@ -47,30 +49,30 @@ def measure(
     out is clocked on inputs of one shape of views each, one at a time and many at a time: the difference is what a block
     costs. The writer's rate is that of unpacking and writing tallies with eight of a thousand classes in them.
     """
-    place = Place.parse(on)
-    if place.here:
+    cluster = read_cluster(on)
+    if cluster is None:
         raise BadInput("--on here: a cluster is measured, for example --on ray")
-    ray = connect(place, "measuring a cluster")
+    ray = connect(cluster, "measuring a cluster")
     smoothed, inputs = _classifier(spec, smoothing, device)
-    rows = smoothed.voter(inputs).rows
-    smoothed.rows = rows
-    per_input = _votes_for(smoothed, inputs, seconds)
-    many, brief = Job({"n0": 0, "looks": [per_input]}, None, None), Job({"n0": 0, "looks": [rows]}, None, None)
-    began = time.perf_counter()
-    with _crew(ray, place, smoothed, inputs, many, workers) as crew:
-        crew.gather()
-        start = time.perf_counter() - began
-        rates: dict[str, list[float]] = {"here": [], "one": [], "all": []}
-        for _ in range(rounds):
-            few = _some(inputs, 8)
-            rates["here"].append(_rate(poll(smoothed, few, range(8), _SEED, many, {}), 8 * per_input))
-            rates["one"].append(_rate(crew.only(1).poll(list(wanted(few, range(8), {}))), 8 * per_input))
-            more = list(wanted(_some(inputs, 8 * workers), range(8 * workers), {}))
-            rates["all"].append(_rate(crew.poll(more), 8 * workers * per_input))
-            tick(1)
-    with _crew(ray, place, smoothed, inputs, brief, 1) as crew:
-        crew.gather()
-        blocks = _blocks(crew, inputs, rounds)
+    with smoothed.ready(inputs):
+        sampler = smoothed.sampler(inputs, _method(smoothed, 1_000))
+        rows = sampler.rows
+        per_input = _votes_for(smoothed, sampler, inputs, seconds)
+        many, brief = _method(smoothed, per_input), _method(smoothed, max(rows, 20))
+        began = time.perf_counter()
+        with _pool(ray, cluster, smoothed, sampler, inputs, many, workers) as pool:
+            pool.gather()
+            start = time.perf_counter() - began
+            rates: dict[str, list[float]] = {"here": [], "one": [], "all": []}
+            for _ in range(rounds):
+                few, more = _pending(inputs, 8), _pending(inputs, 8 * workers)
+                rates["here"].append(_rate(sampler.run(few, many, _SEED), 8 * per_input))
+                rates["one"].append(_rate(pool.only(1).run(few), 8 * per_input))
+                rates["all"].append(_rate(pool.run(more), 8 * workers * per_input))
+                on_progress(1)
+        with _pool(ray, cluster, smoothed, sampler, inputs, brief, 1) as pool:
+            pool.gather()
+            blocks = _blocks(pool, inputs, rounds)
     return {
         "model": spec,
         "rows": rows,
@@ -112,13 +114,11 @@ def estimate(
 def draw(path: Path, result: dict[str, Any], estimates: list[dict[str, float]]) -> None:
     """Write a picture: rates as measured beside the ideal, and the time for a data set on paper against GPUs."""
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report", "drawing") from None
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), dpi=150)
+    figure = Figure(figsize=(10, 4), dpi=150)
+    left, right = figure.subplots(1, 2)
     count = result["workers"]
     names = ["this process", "1 worker", f"{count} workers"]
     left.bar(names, [result["here"], result["one"], result["all"]], width=0.55)
@@ -135,63 +135,78 @@ def draw(path: Path, result: dict[str, Any], estimates: list[dict[str, float]]) 
     right.legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path)
-    pyplot.close(figure)
 
 
 def _classifier(spec: str, smoothing: str, device: str) -> tuple[SmoothedClassifier, Inputs]:
     loaded = load(spec, device=device, allow_random=True)
     size = 28 if loaded.channels == 1 else 32
-    smoothed = SmoothedClassifier(
-        loaded.module,
-        build(smoothing),
-        num_classes=loaded.num_classes or 10,
-        device=device,
-        channels_last=to_fast_layout(loaded.module, 3, device),
-    )
+    smoothed = SmoothedClassifier(loaded, build(smoothing), num_classes=loaded.num_classes or 10, device=device)
     return smoothed, prepare(torch.randint(0, 256, (8, loaded.channels or 3, size, size), dtype=torch.uint8))
 
 
-def _crew(ray: Any, place: Place, smoothed: SmoothedClassifier, inputs: Inputs, job: Job, workers: int) -> Crew:
-    manifest = {"model": {"sha256": "0" * 64}, "compute": {"threads": torch.get_num_threads()}}
-    sent = errand(smoothed, inputs, manifest, _SEED, job, ray.cloudpickle.dumps)
-    crew = Crew(ray, place, sent, workers)
-    if crew.workers < workers:
+class _OneLook(FixedMethod):
+    """A fixed number of votes and one look at the end, so that nothing but votes is measured."""
+
+    @property
+    def looks(self) -> list[int]:
+        return [self.settings.n or 0]
+
+
+def _method(smoothed: SmoothedClassifier, n: int) -> FixedMethod:
+    law = smoothed.smoothing.law.for_shape((1, 28, 28))
+    assert isinstance(law, Law)
+    settings = CertifySettings.of(law, smoothed.num_classes, n=n, alpha=0.1)
+    return _OneLook(settings, law, smoothed.num_classes, (1, 28, 28))
+
+
+def _pool(
+    ray: Any,
+    cluster: RayCluster,
+    smoothed: SmoothedClassifier,
+    sampler: Sampler,
+    inputs: Inputs,
+    method: FixedMethod,
+    workers: int,
+) -> WorkerPool:
+    model, spec = smoothed.base.module, str(smoothed.smoothing.spec)
+    sent = worker_setup(sampler, model, spec, inputs, method, _SEED, "0" * 64, ray.cloudpickle.dumps)
+    pool = WorkerPool(ray, cluster, sent, workers)
+    if pool.workers < workers:
         raise BadInput(
-            f"the cluster has room for {crew.workers} workers, not for {workers}: fewer threads, or more machines"
+            f"the cluster has room for {pool.workers} workers, not for {workers}: fewer threads, or more machines"
         )
-    return crew
+    return pool
 
 
-def _some(inputs: Inputs, count: int) -> Inputs:
-    return Inputs(inputs.values[torch.arange(count) % len(inputs.values)], inputs.levels)
+def _pending(inputs: Inputs, count: int) -> list[PendingInput]:
+    values = inputs.values
+    return [PendingInput(i, values[i % len(values)], 0, KeptCounts()) for i in range(count)]
 
 
-def _votes_for(smoothed: SmoothedClassifier, inputs: Inputs, seconds: float) -> int:
+def _votes_for(smoothed: SmoothedClassifier, sampler: Sampler, inputs: Inputs, seconds: float) -> int:
     """How many votes an input gets so that eight of them take this process about so long."""
-    job = Job({"n0": 0, "looks": [smoothed.rows]}, None, None)
-    few = _some(inputs, 8)
+    rows, method = sampler.rows, _method(smoothed, max(sampler.rows, 20))
     for _ in range(2):
-        rate = _rate(poll(smoothed, few, range(8), _SEED, job, {}), 8 * int(smoothed.rows or 1))
-    rows = int(smoothed.rows or 1)
+        rate = _rate(sampler.run(_pending(inputs, 8), method, _SEED), 8 * (method.settings.n or 1))
     return rows * max(1, round(rate * seconds / 8 / rows))
 
 
-def _rate(tallies: Iterator[tuple[Tally, bool]], votes: int) -> float:
+def _rate(records: Iterator[tuple[int, Record, bool]], votes: int) -> float:
     began = time.perf_counter()
-    for _ in tallies:
+    for _ in records:
         pass
     return votes / (time.perf_counter() - began)
 
 
-def _blocks(crew: Crew, inputs: Inputs, rounds: int) -> dict[str, float]:
-    """What a block costs beyond its votes, on the clock and of this process's time."""
-    waiting = list(wanted(_some(inputs, _SMALL), range(_SMALL), {}))
+def _blocks(pool: WorkerPool, inputs: Inputs, rounds: int) -> dict[str, float]:
+    """What handing out an item costs beyond its votes, on the clock and of this process's time."""
+    waiting = _pending(inputs, _SMALL)
     clock, busy = [], []
     for _ in range(rounds):
         spent = {}
         for block in (1, 50):
             began, used = time.perf_counter(), time.process_time()
-            for _ in crew.only(1, handout=block).poll(waiting):
+            for _ in pool.only(1, handout=block).run(waiting):
                 pass
             spent[block] = time.perf_counter() - began, time.process_time() - used
         blocks = _SMALL - _SMALL / 50
@@ -203,10 +218,14 @@ def _blocks(crew: Crew, inputs: Inputs, rounds: int) -> dict[str, float]:
 def _writer_rate(reports: int = 200, tallies: int = 100) -> float:
     counts = np.zeros(1_000, dtype=np.int64)
     counts[::125] = 1_000
-    report = pickle.dumps([(Tally(number, "count", 8_000, counts.copy()), False) for number in range(tallies)])
-    with tempfile.TemporaryDirectory() as folder, Writer(Path(folder), "0" * 64, 0) as writer:
+    report = pickle.dumps([(number, Tally(number, "count", 8_000, counts.copy()), False) for number in range(tallies)])
+    table = SampledVotes(range(tallies), 1_000, lambda number: 8_000)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log(Path(folder) / table.file, 0)
         began = time.perf_counter()
         for _ in range(reports):
-            for tally, _last in pickle.loads(report):
-                writer.keep(tally)
-        return reports * tallies / (time.perf_counter() - began)
+            for _, tally, _last in pickle.loads(report):
+                log.append(table.line(tally, "0" * 64))
+        spent = time.perf_counter() - began
+        log.close()
+    return reports * tallies / spent

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from vauban.bench.turns import in_turns
+from vauban.engine.network import device_name
 from vauban.errors import BadInput
-from vauban.layout import to_fast_layout
+from vauban.methods import CertifySettings, method_for
 from vauban.models import fitting, load
-from vauban.runs.folder import device_name
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
 
@@ -20,9 +20,9 @@ _INPUTS = 200
 
 
 def measure(
-    spec: str, smoothing: str, rows: int | None, seconds: float, device: str, tick: Callable[[int], None]
+    spec: str, smoothing: str, rows: int | None, seconds: float, device: str, on_progress: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Rates of the three ways for a network with random weights on small pictures, and the medians of their ratios.
+    """Rates of the three for a network with random weights on small pictures, and the medians of their ratios.
 
     The loop takes one position (one view number) at a time for a batch of pictures, in the plain layout, and brings its
     votes to the host, as published scripts do.
@@ -35,40 +35,37 @@ def measure(
     channels = made.view_shape(shape)[0]
     fitted = fitting(spec, channels=channels, classes=10, size=shape[-1])
     loaded, plain = (load(fitted, device=device, allow_random=True) for _ in range(2))
-    channels_last = to_fast_layout(loaded.module, 3, device)
-    smoothed = SmoothedClassifier(
-        loaded.module, made, num_classes=10, device=device, rows=rows, channels_last=channels_last
-    )
+    smoothed = SmoothedClassifier(loaded, made, num_classes=10, device=device, rows=rows)
     inputs = smoothed.prepare(torch.randint(0, 256, (_INPUTS, *shape), dtype=torch.uint8))
-    enumerator, views = smoothed.enumerator(shape), smoothed.exact_law(inputs).views
-    enumerator.probe(inputs.values, views)
-    some = enumerator.rows
-    batch = torch.rand(some, *made.view_shape(shape), device=device)
-    if channels_last:
-        batch = batch.contiguous(memory_format=torch.channels_last)
-    pictures = inputs.values[torch.arange(some) % _INPUTS].to(device)
+    with smoothed.ready(inputs):
+        method = method_for(CertifySettings.of(made.law, 10), made.law, 10, shape)
+        enumerator = smoothed.sampler(inputs, method)
+        enumerator.probe(inputs.values)
+        some, views, network = enumerator.rows, enumerator.views, smoothed.network
+        batch = network.laid_out(torch.rand(some, *made.view_shape(shape), device=device))
+        pictures = inputs.values[torch.arange(some) % _INPUTS].to(device)
 
-    def bare(shapes: int) -> None:
-        with torch.inference_mode():
-            for _ in range(shapes):
-                loaded.module(batch)
+        def bare(shapes: int) -> None:
+            with torch.inference_mode():
+                for _ in range(shapes):
+                    network.model(batch)
 
-    def loop(shapes: int) -> None:
-        counts = torch.zeros(some, 10, dtype=torch.int64)
-        with torch.inference_mode():
-            for j in range(shapes):
-                words = torch.full((some, 1), j % views, device=device)
-                votes = plain.module(made.views(pictures, words, 255)).argmax(1).cpu()
-                counts[torch.arange(some), votes] += 1
+        def loop(shapes: int) -> None:
+            counts = torch.zeros(some, 10, dtype=torch.int64)
+            with torch.inference_mode():
+                for j in range(shapes):
+                    words = torch.full((some, 1), j % views, device=device)
+                    votes = plain.module(made.views(pictures, words, 255)).argmax(1).cpu()
+                    counts[torch.arange(some), votes] += 1
 
-    def vauban(shapes: int) -> None:
-        while shapes > 0:
-            now = max(1, min(shapes, _INPUTS * views // some))
-            for _ in enumerator.cast(inputs.values, views, 0, min(now * some, _INPUTS * views)):
-                pass
-            shapes -= now
+        def vauban(shapes: int) -> None:
+            while shapes > 0:
+                now = max(1, min(shapes, _INPUTS * views // some))
+                for _ in enumerator.cast(inputs.values, 0, min(now * some, _INPUTS * views)):
+                    pass
+                shapes -= now
 
-    ways = {"bare": bare, "loop": loop, "vauban": vauban}
-    about = {"model": fitted, "smoothing": str(made.spec), "views": views, "rows": some}
-    about |= {"device": device_name(enumerator.device), "threads": torch.get_num_threads()}
-    return {**about, **in_turns(ways, some, seconds, enumerator.device, tick)}
+        timed = {"bare": bare, "loop": loop, "vauban": vauban}
+        about = {"model": fitted, "smoothing": str(made.spec), "views": views, "rows": some}
+        about |= {"device": device_name(enumerator.device), "threads": torch.get_num_threads()}
+        return {**about, **in_turns(timed, some, seconds, enumerator.device, on_progress)}

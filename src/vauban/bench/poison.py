@@ -12,12 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from vauban.engine.network import device_name
 from vauban.errors import BadInput
 from vauban.poisoning.groups import Part
 from vauban.poisoning.partition import Partition
 from vauban.poisoning.stacked import StackedTrainer, schedule
 from vauban.poisoning.views import augmentation
-from vauban.runs.folder import device_name
 
 
 def measure(

@@ -9,8 +9,8 @@ import torch
 from stable_baselines3.common.logger import configure
 
 from vauban.bench.turns import in_turns
+from vauban.engine.network import device_name
 from vauban.rl.recipes import Plan, make_agent, make_world
-from vauban.runs.folder import device_name
 
 PAIRS = (("ddpg", "ContinuousSeek-v0:dim=20"), ("sac", "ContinuousSeek-v0:dim=20"), ("dqn", "BitFlipping-v0:dim=40"))
 FILLED = 1_000

@@ -1,4 +1,4 @@
-"""Ways of casting votes, clocked in turns, so that whatever else the machine does falls on all of them."""
+"""Functions that cast votes, clocked in turns, so that whatever else the machine does falls on all of them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ ROUNDS = 12
 
 
 def in_turns(
-    ways: Mapping[str, Callable[[int], None]],
+    timed: Mapping[str, Callable[[int], None]],
     rows: int,
     seconds: float,
     device: torch.device,
-    tick: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> dict[str, float]:
     """Votes per second of each way, and medians over rounds of the ratio of "vauban" to every other.
 
     A way casts as many shapes of `rows` votes as it is told to; each gets `seconds` in all.
     """
-    slices = {name: _slice(way, seconds / ROUNDS, device) for name, way in ways.items()}
-    rates: dict[str, list[float]] = {name: [] for name in ways}
+    slices = {name: _slice(way, seconds / ROUNDS, device) for name, way in timed.items()}
+    rates: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(ROUNDS):
-        for name, way in ways.items():
+        for name, way in timed.items():
             rates[name].append(slices[name] * rows / _clock(way, slices[name], device))
-        tick(int(len(ways) * seconds / ROUNDS))
+        on_progress(int(len(timed) * seconds / ROUNDS))
     ratios = {
         f"vauban_to_{other}": median(v / o for v, o in zip(rates["vauban"], rates[other], strict=True))
-        for other in ways
+        for other in timed
         if other != "vauban"
     }
     return {name: median(rate) for name, rate in rates.items()} | ratios

@@ -40,14 +40,14 @@ def measure(
     step: float | None = None,
     trials: int | None = None,
     seed: int = 0,
-    tick: Callable[[int], None] = lambda done: None,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[dict[str, Any]]:
     """Mean votes per input of each way to stop and what it certifies, by simulation with the rules themselves.
 
     `probabilities` [m]; `radii`: the law's scale, twice and three times that unless given, `step` the scale. Each row of the
     answer: "stop", "radius" (a grid has a row for each of its radii), "votes" (mean per input), "votes_error" (its standard
     error over `trials` polls of all inputs), "fewer" (n over that), "certified" and "fixed" (the fraction of inputs that this
-    way and the fixed test certify there, on the same votes). `tick` hears of every poll.
+    way and the fixed test certify there, on the same votes). `on_progress` is called with every poll.
     """
     p = _checked(np.asarray(probabilities, dtype=float), "the list")
     noise = law_of(smoothing)
@@ -56,20 +56,20 @@ def measure(
     wanted = list(radii) if radii is not None else [noise.scale, 2 * noise.scale, 3 * noise.scale]
     stops: list[Policy] = [Target(r, test) for r in wanted for test in ("group", "eprocess")]
     stops += [Grid(step or noise.scale, test) for test in ("group", "eprocess")]
-    ways = [_Way(stop, stop.rule(noise, n=n, alpha=alpha, k=k)) for stop in stops]
+    simulated = [_Simulated(stop, stop.rule(noise, n=n, alpha=alpha, k=k)) for stop in stops]
     fixed = Fixed().rule(noise, n=n, alpha=alpha, k=k)
     polls = trials or polls_for(len(p))
     at_once = max(1, min(polls, _CHUNK // len(p)))
     rng = np.random.default_rng(seed)
-    looks = ways[0].rule.looks_until(n)
+    looks = simulated[0].rule.looks_until(n)
     for begun in range(0, polls, at_once):
         size = min(at_once, polls - begun)
         wins = _simulate(rng, np.tile(p, size), looks)
         whole = np.nan_to_num(fixed.decide(wins[:, -1:]).radius, nan=-1.0)
-        for way in ways:
-            way.count(wins, whole, looks, size)
-        tick(size)
-    return [row for way in ways for row in way.rows(n)]
+        for one in simulated:
+            one.count(wins, whole, looks, size)
+        on_progress(size)
+    return [row for one in simulated for row in one.rows(n)]
 
 
 def polls_for(inputs: int) -> int:
@@ -78,7 +78,7 @@ def polls_for(inputs: int) -> int:
 
 
 @dataclass
-class _Way:
+class _Simulated:
     """One way to stop and what it has come to so far."""
 
     stop: Policy

@@ -10,8 +10,19 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats, lower_bound, upper_bound
 from vauban.errors import BadInput
 from vauban.specs import choose
+from vauban.validation import check_k, check_labels
 
-BOUNDS = ("binocp", "simuem", "half")
+ALPHA_SPLIT = {
+    "binocp": "alpha on the label's lower bound; a rival has at most what the label leaves",
+    "simuem": "alpha / classes on the label's lower bound and on each rival's upper bound",
+    "half": "alpha / 2 on the label's lower bound, alpha / 2 shared equally by the rivals' upper bounds",
+}
+"""Every way to bound probabilities at once, and how it splits alpha."""
+
+
+def default_bounds(k: int) -> str:
+    """BinoCP for top-1, as [Cohen2019]; SimuEM for top-k, as the experiments of [Jia2020]."""
+    return "binocp" if k == 1 else "simuem"
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,10 @@ def probability_bounds(
     - "simuem": alpha / c for each class. [Jia2020] Eq. 5 and 6
     - "half": alpha / 2 on the label, alpha / 2 shared by the c - 1 rivals.
     """
-    choose("way to bound probabilities", method, BOUNDS)
+    choose("way to bound probabilities", method, ALPHA_SPLIT)
     counts, labels, n = checked_counts(counts, labels)
     classes = counts.shape[1]
-    if not 1 <= k < classes:
-        raise BadInput(f"k={k} of {classes} classes: k must be at least 1 and below the number of classes")
+    check_k(k, classes)
     rows = np.arange(len(counts))
     wins = counts[rows, labels]
     if method == "binocp":
@@ -81,13 +91,7 @@ def checked_counts(
             raise BadInput("counts must be whole numbers: give the votes themselves, not their averages")
         table = table.astype(np.int64)
     table = table.astype(np.int64, copy=False)
-    which = np.asarray(labels)
-    if which.shape != (len(table),) or which.dtype.kind not in "iu":
-        raise BadInput(f"labels of shape {which.shape} and type {which.dtype}: one whole number per input is needed")
-    which = which.astype(np.int64, copy=False)
-    wrong = np.flatnonzero((which < 0) | (which >= table.shape[1]))
-    if len(wrong):
-        raise BadInput(f"label {which[wrong[0]]} of input {wrong[0]} is outside the classes 0..{table.shape[1] - 1}")
+    which = check_labels(labels, len(table), table.shape[1])
     if len(table) and table.max() > 2**62 // table.shape[1]:
         raise BadInput(
             f"input {int(table.max(axis=1).argmax())} has a count of {table.max()}: that many votes nobody cast"

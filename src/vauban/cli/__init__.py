@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from vauban import __version__
 from vauban.cli import bench, certify, claim, demo, listings, plan, poison, predict, rl, train, verify
 
 app = typer.Typer(
@@ -15,6 +18,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"vauban {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Proves how much an attacker must change before a classifier's answer can change."""
+
 
 for command in (
     train.train,

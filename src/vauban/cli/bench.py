@@ -31,7 +31,7 @@ def certify(
 ) -> None:
     """Votes per second: bare forward passes, the usual loop of published scripts, and Vauban."""
     from vauban.bench.certify import measure
-    from vauban.cli.asked import read_in_flight
+    from vauban.cli.build import read_in_flight
 
     where = common.pick_device(device)
     results = []
@@ -193,7 +193,7 @@ def votes(
             step=step,
             trials=polls,
             seed=seed,
-            tick=tick,
+            on_progress=tick,
         )
     if json:
         common.print_json(results)
@@ -317,14 +317,16 @@ def cluster(
     import torch
 
     from vauban.bench.cluster import draw, estimate, measure
-    from vauban.cli.asked import check_out
+    from vauban.cli.build import check_out
 
     if picture is not None:
         check_out(picture)
     where = common.pick_device(device)
     torch.set_num_threads(threads)
     with common.progress("measuring", rounds, "rounds", json) as tick:
-        r = measure(model, smoothing, on=on, workers=workers, rounds=rounds, seconds=seconds, device=where, tick=tick)
+        r = measure(
+            model, smoothing, on=on, workers=workers, rounds=rounds, seconds=seconds, device=where, on_progress=tick
+        )
     costs = {"seconds_a_block": r["block_busy_seconds"], "writer_tallies": r["writer_tallies"], "start": start}
     estimates = [estimate(2**power, **costs) for power in range(13)]
     if picture is not None:

@@ -11,10 +11,9 @@ from vauban.cli import common
 from vauban.cli.common import example
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
-    from vauban.claims import Certificates
+    from vauban.certificates import Certificates
 
 
 @example(
@@ -45,21 +44,28 @@ def claim(
     ] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     rho: Annotated[float, typer.Option(help="failure probability of the claim about the whole data set")] = 0.001,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained")] = None,
+    dataset_claim: Annotated[
+        str,
+        typer.Option(
+            help="how the data set's share is proven: binomial (every radius at once), or bernstein (Lemma 11)"
+        ),
+    ] = "binomial",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained,truth")
+    ] = None,
     json: common.JsonOption = False,
 ) -> None:
     """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
-    from vauban.claims import derive, derive_exact_from_counts, refuse_sampled_settings
-    from vauban.cli.asked import check_out
+    from vauban.certificates import derive, radius_text
+    from vauban.cli.build import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.laws import law
-    from vauban.laws.exact import ExactLaw
-    from vauban.laws.law import Law
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
-    from vauban.runs.counts import claims_csv, radius_text, read_counts
-    from vauban.runs.derive import certificates, read_votes
+    from vauban.runs.counts_file import read_counts
+    from vauban.runs.run import Run
+    from vauban.validation import refuse_sampled_settings
 
     wanted = parse_radii(radii)
     if out:
@@ -68,12 +74,15 @@ def claim(
         unused = {"--alpha": alpha, "--bounds": bounds, "-n": n, "--threat": threat, "--shape": shape, "--patch": patch}
         claim_votes(votes, smoothing, k, wanted, out, json, unused)
         return
+    sides: Sequence[int] | None
     if votes.is_dir():
-        run = read_votes(votes)
-        inputs = len(run.manifest["data"]["index"])
-        certs, index = certificates(run, k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing)
-        if n is None and len(run.complete) < inputs:
-            typer.echo(f"{votes} is not finished: claims for {len(certs)} of its {inputs} inputs", err=True)
+        run = Run.open(votes)
+        certs, sides = (
+            run.certificates(k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing),
+            run.manifest.data.shape,
+        )
+        if n is None and len(certs) < len(run):
+            typer.echo(f"{votes} is not finished: claims for {len(certs)} of its {len(run)} inputs", err=True)
     else:
         if not votes.exists():
             raise BadInput(f"{votes} does not exist: a run folder or a text file of counts is needed")
@@ -83,35 +92,29 @@ def claim(
             )
         if n is not None:
             raise BadInput("-n chooses a look of a run; a text file of counts has only its full number of votes")
+        sides = None if shape is None else read_shape(shape)
         noise = law(smoothing)
-        if shape is not None:
-            noise = noise.for_shape(read_shape(shape))
-        counts, labels = read_counts(votes)
-        top = 1 if k is None else k
-        if isinstance(noise, ExactLaw):
+        if noise.exact:
             refuse_sampled_settings(smoothing, alpha=alpha, bounds=bounds)
-            certs = derive_exact_from_counts(counts, labels, noise, k=top)
-        else:
-            assert isinstance(noise, Law)
-            certs = derive(counts, labels, noise, k=top, alpha=0.001 if alpha is None else alpha, bounds=bounds)
-        index = None
+        counts, labels = read_counts(votes)
+        level = 0.001 if alpha is None else alpha
+        certs = derive(counts, labels, noise, k=1 if k is None else k, alpha=level, bounds=bounds, shape=sides)
     if patch is not None:
         if threat is not None:
             raise BadInput("--patch asks about patches as they are: leave --threat out")
-        _claim_patch(certs, index, patch, out, json)
+        _claim_patch(certs, patch, out, json)
         return
     if threat is not None:
-        certs = certs.in_threat(threat, run.manifest["data"]["shape"] if votes.is_dir() else read_shape(shape))
+        certs = certs.in_threat(threat, read_shape(shape) if sides is None else sides)
     if out:
-        replace_file(out, claims_csv(certs, index).encode())
+        replace_file(out, certs.to_csv().encode())
     if certs.truth is None:
         summary: dict[str, object] = {"inputs": len(certs), "undecided": certs.undecided}
         lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
     else:
-        summary = certs.summary(nice_radii(certs) if wanted is None else wanted, rho)
+        summary = certs.summary(nice_radii(certs) if wanted is None else wanted, rho, dataset_claim)
         lines = rows(summary)
     if json:
-        places = range(len(certs)) if index is None else index.tolist()
         claims = [
             {
                 "index": i,
@@ -119,7 +122,7 @@ def claim(
                 "radius": None if gone else float(radius_text(float(r), certs.threat)),
                 "abstained": bool(gone),
             }
-            for i, label, r, gone in zip(places, certs.label, certs.radius, certs.abstained, strict=True)
+            for i, label, r, gone in zip(certs.index.tolist(), certs.label, certs.radius, certs.abstained, strict=True)
         ]
         common.print_json(summary | {"claims": claims})
         return
@@ -132,9 +135,7 @@ def claim(
         typer.echo(f"claims: {out}")
 
 
-def _claim_patch(
-    certs: Certificates, index: NDArray[np.int64] | None, patch: str, out: Path | None, json: bool
-) -> None:
+def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) -> None:
     """Which labels stand against every patch of this height and width."""
     from vauban.errors import BadInput
     from vauban.files import replace_file
@@ -143,8 +144,7 @@ def _claim_patch(
     if len(sides) != 2 or min(sides) < 1 or patch.count("x") != 1:
         raise BadInput(f"--patch {patch}: a height and a width in pixels are needed, for example --patch 5x5")
     standing = certs.stands((sides[0], sides[1]))
-    places = range(len(certs)) if index is None else index.tolist()
-    rows = list(zip(places, certs.label.tolist(), standing.tolist(), strict=True))
+    rows = list(zip(certs.index.tolist(), certs.label.tolist(), standing.tolist(), strict=True))
     if out:
         lines = [f"{i},{label},{str(yes).lower()}" for i, label, yes in rows]
         replace_file(out, "\n".join(["index,label,stands", *lines, ""]).encode())

@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -14,6 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from vauban.errors import BadInput, VaubanError
+from vauban.report.progress import bar as progress
+from vauban.report.progress import counter
+
+__all__ = ["counter", "progress"]
 
 INTERRUPTED = 130
 
@@ -111,68 +114,6 @@ def pick_device(name: str) -> str:
     except (RuntimeError, AssertionError):
         raise BadInput(f"device {name!r} is not there: 'auto' and 'cpu' always are, 'cuda' needs a GPU") from None
     return name
-
-
-@contextmanager
-def progress(label: str, total: int, unit: str, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show a bar with rate and time left on stderr; yields the function that is told of work done."""
-    if quiet or total == 0:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        yield from _bar(label, total, unit)
-    else:
-        yield from _lines(label, total, unit)
-
-
-def _bar(label: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Any) -> Text:
-            return Text(f"{task.completed:,.0f}/{task.total:,.0f} {unit}  {task.speed or 0:,.0f}/s")
-
-    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), speed_estimate_period=10) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-def _lines(label: str, total: int, unit: str, every: float = 10.0) -> Iterator[Callable[[int], None]]:
-    """Without a terminal: a line every ten seconds."""
-    began = told = time.monotonic()
-    done = 0
-
-    def tick(more: int) -> None:
-        nonlocal told, done
-        done += more
-        now = time.monotonic()
-        if now - told >= every:
-            told, rate = now, done / (now - began)
-            left = (total - done) / rate
-            print(f"{label}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left:,.0f} s left", file=sys.stderr, flush=True)
-
-    yield tick
-
-
-@contextmanager
-def counter(label: str, unit: str, quiet: bool = False, every: float = 10.0) -> Iterator[Callable[[int], None]]:
-    """Where nobody knows how much there is to do: say what is being done, and every ten seconds how far it is."""
-    began = told = time.monotonic()
-    done = 0
-
-    def tick(more: int) -> None:
-        nonlocal told, done
-        done += more
-        now = time.monotonic()
-        if now - told >= every and not quiet:
-            told = now
-            print(f"{done:,} {unit}, {done / (now - began):,.0f}/s", file=sys.stderr, flush=True)
-
-    if not quiet:
-        print(label, file=sys.stderr, flush=True)
-    yield tick
 
 
 def print_json(value: Any) -> None:

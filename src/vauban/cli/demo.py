@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from vauban.cli import common
-from vauban.cli.certify import certify_into
 from vauban.cli.common import example
-from vauban.cli.show import show_run
+from vauban.cli.show import show_certificates
 
 
 @example("vauban demo")
@@ -19,11 +18,10 @@ def demo(
     json: common.JsonOption = False,
 ) -> None:
     """Certify 200 MNIST test digits with the packaged model, verify the run and draw its curve."""
-    from vauban.cli.asked import assemble
-    from vauban.runs.certify import Settings
-    from vauban.verify import verify_run
+    from vauban.cli.build import classifier_and_data
+    from vauban.runs.run import Run
 
-    asked = assemble(
+    smoothed, digits = classifier_and_data(
         model=None,
         weights=None,
         data="mnist:split=test",
@@ -32,8 +30,9 @@ def demo(
         limit=200,
         device="cpu",
     )
-    certify_into(out, asked, Settings(k=1, n=10_000, alpha=0.001), seed=None, quiet=json)
-    verdict = verify_run(out)
-    show_run(out, None, json, other_k=(3,))
+    certs = smoothed.certify(digits, k=1, n=10_000, alpha=0.001, out=out, progress=not json)
+    run = Run.open(out)
+    verdict = run.verify()
+    show_certificates(out, [certs, run.certificates(k=3)], None, json)
     if not json:
         typer.echo(f"run:   {out}, {verdict.inputs} claims verified from {verdict.votes:,} votes")

@@ -9,10 +9,11 @@ import typer
 from vauban.cli import common
 from vauban.cli.certify import StopOption
 from vauban.cli.common import duration, example
-from vauban.cli.plan_stopped import plan_stopped
 
 if TYPE_CHECKING:
-    from vauban.cli.asked import Asked
+    from vauban.planning import Plan
+
+_SHOWN = 12
 
 
 @example(
@@ -39,19 +40,10 @@ def plan(
     json: common.JsonOption = False,
 ) -> None:
     """Say the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
-    from vauban.asking import CERTIFY_VOTES, DEFAULT_ALPHA
-    from vauban.bench.rate import votes_per_second
-    from vauban.bounds.ranks import least_votes
-    from vauban.claims import check_alpha, check_k, default_bounds, largest_radius, least_n, refuse_sampled_settings
-    from vauban.cli.asked import assemble
-    from vauban.errors import BadInput
-    from vauban.runs.counts import floor_text
-    from vauban.stopping import Fixed
-    from vauban.stopping import policy as stop_of
+    from vauban.certificates import radius_text
+    from vauban.cli.build import classifier_and_data
 
-    if alpha is not None:
-        check_alpha(alpha)
-    asked = assemble(
+    smoothed, inputs = classifier_and_data(
         model=model,
         weights=weights,
         data=data,
@@ -61,87 +53,46 @@ def plan(
         device=device,
         precision=precision,
     )
-    how = stop_of(stop)
-    check_k(k, asked.smoothed.num_classes)
-    if asked.smoothed.exact:
-        wanted = None if isinstance(how, Fixed) else stop
-        refuse_sampled_settings(str(asked.smoothed.smoothing.spec), stop=wanted, n=n, alpha=alpha, bounds=bounds)
-        _plan_exactly(asked, k, seconds, json)
-        return
-    alpha = DEFAULT_ALPHA if alpha is None else alpha
-    if not isinstance(how, Fixed):
-        plan_stopped(asked, how, k=k, n=n, alpha=alpha, bounds=bounds, seconds=seconds, json=json)
-        return
-    n = CERTIFY_VOTES if n is None else n
-    classes, law, inputs = asked.smoothed.num_classes, asked.smoothed.sampled_law(asked.inputs), len(asked.index)
-    way = bounds or default_bounds(k)
-    deviation = asked.smoothed.deviation(asked.inputs)
-    least = least_n(k, alpha, classes, way, law, deviation)
-    farthest = largest_radius(n, k, alpha, classes, way, law, deviation) if n >= 1 else None
-    rate = votes_per_second(asked.smoothed, asked.inputs, seconds)
-    result = {
-        "smoothing": str(asked.smoothed.smoothing.spec),
-        "threat": law.threat.sentence("the radius"),
-        "k": k,
-        "alpha": alpha,
-        "bounds": way,
-        "n": n,
-        "least_n": least,
-        "least_n_predict": least_votes(k, alpha),
-        "largest_radius": farthest,
-        "inputs": inputs,
-        "votes": inputs * n,
-        "votes_per_second": rate,
-        "seconds": inputs * n / rate,
-    }
+    made = smoothed.plan(inputs, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop, seconds=seconds)
     if json:
-        common.print_json(result)
-    else:
-        rows = [
-            ["least n that can certify", f"{least:,}"],
-            ["least n that can predict", f"{result['least_n_predict']:,}"],
-            [f"largest radius at n = {n:,}", "none" if farthest is None else floor_text(farthest)[:-3]],
-            ["inputs", f"{inputs:,}"],
-            ["votes in all", f"{inputs * n:,}"],
-            ["votes per second, measured", f"{rate:,.0f}"],
-            ["time", duration(inputs * n / rate)],
-        ]
-        common.print_table([f"{result['smoothing']}, top {k}, alpha {alpha:g}, {way}", ""], rows)
-        typer.echo(f"A radius covers {law.threat.sentence('it')}.")
-    if farthest is None:
-        raise BadInput(f"n={n} can certify nothing at alpha={alpha:g}: the least is {least}")
-
-
-def _plan_exactly(asked: Asked, k: int, seconds: float, json: bool) -> None:
-    """Exact: how many views there are, the radius of an input on which they all agree, the time."""
-    from vauban.bench.rate import votes_per_second
-    from vauban.runs.counts import radius_text
-
-    law, inputs = asked.smoothed.exact_law(asked.inputs), len(asked.index)
-    rate = votes_per_second(asked.smoothed, asked.inputs, seconds)
-    farthest = law.largest_radius(k, asked.smoothed.num_classes)
-    result = {
-        "smoothing": str(asked.smoothed.smoothing.spec),
-        "exact": True,
-        "threat": law.threat.sentence("the radius"),
-        "k": k,
-        "views": law.views,
-        "largest_radius": farthest,
-        "inputs": inputs,
-        "votes": inputs * law.views,
-        "votes_per_second": rate,
-        "seconds": inputs * law.views / rate,
-    }
-    if json:
-        common.print_json(result)
+        common.print_json(made.to_json())
         return
-    rows = [
-        ["views of each input, all of which vote", f"{law.views:,}"],
-        ["largest radius, if all agree", radius_text(farthest, law.threat)],
-        ["inputs", f"{inputs:,}"],
-        ["votes in all", f"{inputs * law.views:,}"],
-        ["votes per second, measured", f"{rate:,.0f}"],
-        ["time", duration(inputs * law.views / rate)],
-    ]
-    common.print_table([f"{result['smoothing']}, top {k}, exact", ""], rows)
-    typer.echo(f"A radius covers {law.threat.sentence('it')}.")
+    rows: list[list[str]] = []
+    if made.least_n is not None:
+        rows += [["least n that can certify", f"{made.least_n:,}"]]
+        rows += [["least n that can predict", f"{made.least_n_predict:,}"]]
+    if made.method == "exact":
+        rows += [["views of each input, all of which vote", f"{made.n:,}"]]
+    rows += _tests(made) if made.method == "sequential" else []
+    if made.method != "sequential" and made.largest_radius is not None:
+        threat = smoothed.smoothing.threat
+        largest = radius_text(made.largest_radius, threat)
+        at = "if all agree" if made.method == "exact" else f"at n = {made.n:,}"
+        rows += [[f"largest radius {at}", largest if threat.integer else largest[:-3]]]
+    rows += [["inputs", f"{made.inputs:,}"]]
+    rows += [] if made.votes is None else [["votes in all, at most", f"{made.votes:,}"]]
+    rows += [["votes per second, measured", f"{made.votes_per_second:,.0f}"]]
+    if made.seconds is not None:
+        early = ", if no input were decided early" if made.method == "sequential" else ""
+        rows += [[f"time{early}", duration(made.seconds)]]
+    how = {"exact": "exact", "fixed": f"alpha {made.alpha:g}, {made.bounds}"}
+    title = f"{made.smoothing}, top {k}, {how.get(made.method, f'alpha {made.alpha:g}, {made.stop}')}"
+    common.print_table([title, ""], rows)
+    typer.echo(f"A radius covers {made.threat}.")
+
+
+def _tests(made: Plan) -> list[list[str]]:
+    """The tests of a sequential policy: what each radius needs, and where it looks."""
+    from vauban.certificates import floor_text
+
+    if not made.tests:
+        return [["looks", f"from {made.looks[0]:,} votes on, without end"]]
+    rows = []
+    shown = made.tests if len(made.tests) <= _SHOWN else [*made.tests[: _SHOWN - 1], made.tests[-1]]
+    for test in shown:
+        about = f"{test.least_votes:,} votes, all won" if test.least_votes else "no number of votes"
+        radius = floor_text(test.radius).rstrip("0").rstrip(".") or "0"
+        rows.append([f"radius {radius}: probability above {test.needed:.6g}; least that certifies", about])
+    rows.append([f"wins of {made.n:,} that certify the last of them", f"{made.tests[-1].boundaries[-1]:,}"])
+    rows.append(["looks", f"{len(made.looks)}, from {made.looks[0]:,} to {made.looks[-1]:,} votes"])
+    return rows

@@ -71,7 +71,8 @@ def train(
 
     defence, where = Defence.parse(defense), common.pick_device(device)
     check_fixed_classes(data)
-    selected, index = load_some(with_split(data, "train"), every, limit)
+    selected = load_some(with_split(data, "train"), every, limit)
+    index = selected.index
     x, y, _, num_classes = kept_classes(selected, index, classes)
     source = {"spec": selected.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
     with notes():
@@ -141,7 +142,8 @@ def certify(
     wanted = parse_radii(radii)
     where = common.pick_device(device)
     made = load_ensemble(ensemble, where)
-    selected, index = load_some(with_split(data, "test"), every, limit)
+    selected = load_some(with_split(data, "test"), every, limit)
+    index = selected.index
     x, y, index, _ = kept_classes(selected, index, made.manifest["data"].get("classes"), labels_needed=False)
     total = (made.partition.models - len(made.manifest["partition"]["empty"])) * made.rounds(aggregate)
     described = {

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vauban.cli import common
+from vauban.cli.certify import OnOption
 from vauban.cli.common import example
 
 
@@ -28,6 +29,7 @@ def predict(
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
     seed: common.SeedOption = None,
+    on: OnOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -35,10 +37,10 @@ def predict(
 
     To ask the classifier that a run certified, give the --precision and --compile or --tune of that run.
     """
-    from vauban.cli.asked import assemble, check_out, read_in_flight
+    from vauban.cli.build import check_out, classifier_and_data, read_in_flight
     from vauban.files import replace_file
 
-    asked = assemble(
+    smoothed, data_set = classifier_and_data(
         model=model,
         weights=weights,
         data=data,
@@ -52,12 +54,10 @@ def predict(
     )
     if out:
         check_out(out)
-    inputs = len(asked.index)
-    votes = asked.smoothed.predict_votes(k=k, n=n, alpha=alpha, seed=seed, inputs=asked.inputs)
-    with common.plain_warnings(), common.progress(f"predicting {inputs} inputs", inputs * votes, "votes", json) as tick:
-        predictions = asked.smoothed.predict(asked.data.images, k=k, n=n, alpha=alpha, seed=seed, tick=tick)
-    truth = asked.data.labels
-    answers = list(zip(asked.index.tolist(), predictions, strict=True))
+    with common.plain_warnings():
+        predictions = smoothed.predict(data_set, k=k, n=n, alpha=alpha, seed=seed, on=on, progress=not json)
+    inputs, truth = len(data_set), data_set.labels
+    answers = list(zip(data_set.index.tolist(), predictions, strict=True))
     result: dict[str, object] = {"inputs": inputs, "undecided": float(predictions.abstained.mean())}
     if truth is not None:
         right = sum(labels is not None and int(truth[i]) in labels for i, (_, labels) in enumerate(answers))

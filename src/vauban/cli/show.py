@@ -1,40 +1,40 @@
-"""How the claims of a run are shown: a table and a curve for people, JSON for machines."""
+"""How certificates are shown: a table and a curve for people, JSON for machines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from vauban.cli import common
 
+if TYPE_CHECKING:
+    from vauban.certificates import Certificates
+
 CURVE = "curve.png"
 
 
-def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple[int, ...] = ()) -> None:
-    """Print what a run proves and draw its curve; `other_k` adds top-k claims derived from the same votes."""
+def show_certificates(folder: Path, curves: Sequence[Certificates], radii: list[float] | None, json: bool) -> None:
+    """Print what a run proves, and draw its curve in the folder; `curves` after the first are for other k."""
     from vauban.errors import MissingExtra
-    from vauban.report.curve import draw
-    from vauban.report.summary import headers, nice_radii, rows
-    from vauban.runs.derive import certificates, read_votes
+    from vauban.report.curve import figure
+    from vauban.report.summary import headers, nice_radii, rows, title_of
 
-    votes = read_votes(folder)
-    certs, _ = certificates(votes)
-    manifest = votes.manifest
+    certs = curves[0]
     if certs.truth is None:
         _show_unlabelled(folder, certs, json)
         return
-    curves = [certs, *(certificates(votes, k=k)[0] for k in other_k)]
-    title = f"{manifest['data']['spec']}, {manifest['smoothing']}, {certs.votes_per_input:,.0f} votes an input"
-    title += ", exact" if certs.exact else f", {stop}" if (stop := manifest["statistics"].get("stop")) else ""
+    title = title_of(certs)
     picture: str | None = str(folder / CURVE)
     try:
-        draw(folder / CURVE, curves, title=title)
+        figure(curves, folder / CURVE, title=title)
     except (MissingExtra, OSError) as problem:
         picture = None
         (folder / CURVE).unlink(missing_ok=True)
         typer.echo(f"no curve: {problem}", err=True)
-    summaries = [c.summary(nice_radii(curves[0]) if radii is None else radii) for c in curves]
+    summaries = [c.summary(nice_radii(certs) if radii is None else radii) for c in curves]
     if json:
         common.print_json({"run": str(folder), "curve": picture, **summaries[0], "top_k": summaries[1:]})
         return
@@ -45,10 +45,7 @@ def show_run(folder: Path, radii: list[float] | None, json: bool, other_k: tuple
         typer.echo(f"curve: {picture}")
 
 
-def _show_unlabelled(folder: Path, certs: object, json: bool) -> None:
-    from vauban.claims import Certificates
-
-    assert isinstance(certs, Certificates)
+def _show_unlabelled(folder: Path, certs: Certificates, json: bool) -> None:
     decided = int((~certs.abstained).sum())
     if json:
         common.print_json({"run": str(folder), "inputs": len(certs), "decided": decided})

@@ -36,7 +36,7 @@ def train(
     """
     import torch
 
-    from vauban.cli.asked import check_out
+    from vauban.cli.build import check_out
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
@@ -52,7 +52,7 @@ def train(
     law = build(smoothing)
     where = common.pick_device(device)
     recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed)
-    selected, _ = load_some(with_split(data, "train"), every, limit)
+    selected = load_some(with_split(data, "train"), every, limit)
     grey, size = selected.images.shape[1] == 1, selected.images.shape[-1]
     channels = law.view_shape(torch.Size(selected.images.shape[1:]))[0]
     name = model or ("cnn-small" if grey else "resnet18")

@@ -20,12 +20,24 @@ def verify(
 
     Exit codes: 0 all holds, 1 a lie was found, 2 not a run, 3 the run is not finished.
     """
-    from vauban.verify import verify_run
+    from vauban.runs.verify import verify_run
 
     verdict = verify_run(run)
     if json:
-        common.print_json({"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim})
-    else:
-        typer.echo(
-            f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.\n{verdict.claim}"
+        origin = (
+            None if verdict.origin is None else {"package": verdict.origin.package, "version": verdict.origin.version}
         )
+        found = {"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim}
+        common.print_json(found | {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions})
+        return
+    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.\n{verdict.claim}")
+    if verdict.origin is not None:
+        typer.echo(
+            f"The law comes from {verdict.origin.package} {verdict.origin.version}: its own proof is what these claims rest on."
+        )
+    for n in verdict.extensions:
+        typer.echo(
+            f"Extended to {n:,} votes: claims-{n}.csv is a second claim; both together err with the sum of their alphas."
+        )
+    if verdict.optional:
+        typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

@@ -1,6 +1,7 @@
 """Pictures and labels from the usual file formats, read with numpy alone: `load("mnist:split=test")`."""
 
 from vauban.data.dataset import Dataset
+from vauban.data.kinds import KINDS, register
 from vauban.data.registry import Listing, describe, load, load_some
 
-__all__ = ["Dataset", "Listing", "describe", "load", "load_some"]
+__all__ = ["KINDS", "Dataset", "Listing", "describe", "load", "load_some", "register"]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset
+from vauban.data.kinds import register
 from vauban.data.pickles import PickledArray, read_pickle
 from vauban.data.places import SEARCHED, SPLIT, existing_folder, parts, search_roots
 from vauban.errors import BadInput
@@ -23,6 +24,19 @@ _LAYOUTS = {"cifar-10-batches-bin": ".bin", "cifar-10-batches-py": ""}
 _PIXELS = 3 * 32 * 32
 
 
+def found() -> bool:
+    """Return whether the test batch lies in one of the folders that are searched."""
+    return bool(_complete(_candidates(None), _BATCHES["test"]))
+
+
+@register(
+    "cifar10",
+    parameters=PARAMETERS,
+    written="cifar10:path=FOLDER,split=test",
+    reads="50,000 + 10,000 pictures, 3x32x32; binary or pickled batches",
+    looks=f"path=, else {SEARCHED}",
+    found=found,
+)
 def read(values: Mapping[str, Any], name: str) -> Dataset:
     """Return CIFAR-10, uint8 [m, 3, 32, 32]."""
     batches = [batch for part in parts(values["split"]) for batch in _BATCHES[part]]
@@ -30,11 +44,6 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     images = np.concatenate([pixels for pixels, _ in pairs]).reshape(-1, 3, 32, 32)
     labels = np.concatenate([labels for _, labels in pairs]).astype(np.int64)
     return Dataset(images, labels, len(CLASSES), CLASSES, name)
-
-
-def found() -> bool:
-    """Return whether the test batch lies in one of the folders that are searched."""
-    return bool(_complete(_candidates(None), _BATCHES["test"]))
 
 
 def _candidates(path: str | None) -> list[Path]:

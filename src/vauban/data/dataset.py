@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
+from vauban.files import arrays_sha256
+from vauban.validation import check_labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,7 +18,8 @@ class Dataset:
     """Inputs on the 8-bit grid or as floats, and what they show.
 
     images: uint8 [m, channels, height, width], or float32 [m, ...]; labels: int64 [m] or None;
-    num_classes: 0 when nothing says how many there are; name: the spec that loads it again.
+    num_classes: 0 when nothing says how many there are; name: the spec that loads it again. index: int64 [m], the number of
+    each input in the whole data set; names: the file of each input, where it has one.
     """
 
     images: NDArray[Any]
@@ -25,6 +27,8 @@ class Dataset:
     num_classes: int
     class_names: tuple[str, ...]
     name: str
+    index: NDArray[np.int64] = field(default=None)  # type: ignore[arg-type]
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype not in (np.uint8, np.float32):
@@ -37,6 +41,8 @@ class Dataset:
             raise BadInput(
                 f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes; give each one"
             )
+        if self.index is None:
+            object.__setattr__(self, "index", np.arange(len(self.images), dtype=np.int64))
         _check_finite(self.images, self.name)
         if self.labels is not None:
             _check_labels(self.labels, len(self.images), self.num_classes, self.name)
@@ -48,27 +54,20 @@ class Dataset:
         shape = "x".join(map(str, self.images.shape[1:]))
         return f"Dataset({self.name!r}: {len(self)} x {shape} {self.images.dtype}, {self.num_classes} classes)"
 
-    def select(self, every: int = 1, limit: int | None = None) -> tuple[Dataset, NDArray[np.int64]]:
-        """Return inputs 0, every, 2*every, … (at most `limit` of them) and their indices, int64 [selected]."""
+    def select(self, every: int = 1, limit: int | None = None) -> Dataset:
+        """Return inputs 0, every, 2*every, … (at most `limit` of them); `index` says which they are."""
         if every < 1 or (limit is not None and limit < 1):
             raise BadInput(f"every={every}, limit={limit} selects nothing; both must be 1 or more")
-        indices = np.arange(0, len(self), every, dtype=np.int64)[:limit]
-        if len(indices) == len(self):
-            return self, indices
-        labels = None if self.labels is None else self.labels[indices]
-        return replace(self, images=self.images[indices], labels=labels), indices
+        chosen = np.arange(0, len(self), every, dtype=np.int64)[:limit]
+        if len(chosen) == len(self):
+            return self
+        labels = None if self.labels is None else self.labels[chosen]
+        names = None if self.names is None else tuple(self.names[i] for i in chosen)
+        return replace(self, images=self.images[chosen], labels=labels, index=self.index[chosen], names=names)
 
     def fingerprint(self) -> str:
         """Return the sha256, in hex, of the shape, dtype and bytes of images and labels."""
-        digest = hashlib.sha256()
-        for array in (self.images, self.labels):
-            if array is None:
-                digest.update(b"none\n")
-                continue
-            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-            digest.update(little.reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        return arrays_sha256(self.images, self.labels)
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:
@@ -92,9 +91,7 @@ def _check_labels(labels: NDArray[Any], count: int, num_classes: int, name: str)
             f"{name}: {count} inputs and {len(labels)} labels, so the first without a partner is "
             f"{min(count, len(labels))}; there must be one label an input"
         )
-    outside = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if outside.size:
-        raise BadInput(
-            f"{name}: the label of input {outside[0]} is {labels[outside[0]]}; with {num_classes} classes "
-            f"labels are 0 to {num_classes - 1}"
-        )
+    try:
+        check_labels(labels, count, num_classes)
+    except BadInput as problem:
+        raise BadInput(f"{name}: {problem}") from None

@@ -16,21 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset, numbered
+from vauban.data.kinds import register
 from vauban.data.places import PATH, SPLIT, existing_folder, parts
 from vauban.errors import BadInput
 from vauban.specs import Parameter
 
-MNIST_PARAMETERS = {"split": SPLIT}
-IDX_PARAMETERS = {"path": PATH, "split": SPLIT, "classes": Parameter(int)}
-
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES = 0x08
 _CHUNK = 1 << 24
-
-
-def mnist(values: Mapping[str, Any], name: str) -> Dataset:
-    """Return the MNIST inside the package, uint8 [m, 1, 28, 28]."""
-    return _read(files("vauban.data") / "mnist", values["split"], 10, name)
 
 
 def mnist_found() -> bool:
@@ -38,6 +31,25 @@ def mnist_found() -> bool:
     return (files("vauban.data") / "mnist" / "t10k-images-idx3-ubyte.gz").is_file()
 
 
+@register(
+    "mnist",
+    parameters={"split": SPLIT},
+    written="mnist:split=test",
+    reads="60,000 + 10,000 digits, 1x28x28; split=test, train or all",
+    looks="inside the package",
+    found=mnist_found,
+)
+def mnist(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the MNIST inside the package, uint8 [m, 1, 28, 28]."""
+    return _read(files("vauban.data") / "mnist", values["split"], 10, name)
+
+
+@register(
+    "idx",
+    parameters={"path": PATH, "split": SPLIT, "classes": Parameter(int)},
+    written="idx:path=FOLDER,split=test,classes=10",
+    reads="IDX files, plain or .gz, under MNIST's names (Fashion-MNIST, KMNIST, …)",
+)
 def folder(values: Mapping[str, Any], name: str) -> Dataset:
     """Return the IDX files of a folder, uint8 [m, 1, height, width]; classes: the largest label + 1 unless given."""
     return _read(existing_folder(values["path"]), values["split"], values["classes"], name)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset
+from vauban.data.kinds import register
 from vauban.data.places import PATH, existing_folder
 from vauban.errors import BadInput, MissingExtra
 from vauban.specs import Parameter
@@ -40,6 +41,13 @@ PARAMETERS = {
 }
 
 
+@register(
+    "images",
+    parameters=PARAMETERS,
+    written="images:path=FOLDER,split=SUBFOLDER,size=224,channels=3",
+    reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}",
+    selects=True,
+)
 def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None = None) -> Dataset:
     """Return the pictures of FOLDER/CLASS (or FOLDER/SPLIT/CLASS), uint8 [m, channels, height, width].
 
@@ -75,7 +83,9 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
         images[index] = pixels
     assert images is not None
     labels = np.array([label for _, label in listed], np.int64)
-    return Dataset(images, labels, len(classes), classes, name)
+    return Dataset(
+        images, labels, len(classes), classes, name, names=tuple(str(path.relative_to(root)) for path, _ in listed)
+    )
 
 
 def _pixels(picture: Image, size: int | None, channels: int) -> NDArray[np.uint8]:

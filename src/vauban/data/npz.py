@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset, numbered
+from vauban.data.kinds import register
 from vauban.errors import BadInput
 from vauban.specs import Parameter, choose
 
@@ -37,6 +38,12 @@ PARAMETERS = {
 }
 
 
+@register(
+    "npz",
+    parameters=PARAMETERS,
+    written="npz:path=FILE.npz,images=images,labels=labels,classes=10,layout=chw",
+    reads="arrays of numpy.savez, uint8 or floats, labels optional",
+)
 def read(values: Mapping[str, Any], name: str) -> Dataset:
     """Return the arrays of one .npz file: uint8 stays, other floats become float32.
 

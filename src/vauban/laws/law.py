@@ -101,6 +101,8 @@ def _text(value: Any) -> str:
 class LawRegistry(Registry[tuple[type[AnyLaw], ...]]):
     """Laws by name: the sampled form, the exact form, or both. An entry point brings a class, or several of one name."""
 
+    group, kind = "vauban.laws", "smoothing"
+
     def accept(self, thing: Any) -> tuple[type[AnyLaw], ...]:
         forms = tuple(thing) if isinstance(thing, tuple | list) else (thing,)
         if not forms or not all(isinstance(form, type) and issubclass(form, AnyLaw) for form in forms):
@@ -108,7 +110,7 @@ class LawRegistry(Registry[tuple[type[AnyLaw], ...]]):
         return forms
 
 
-LAWS = LawRegistry("vauban.laws", "smoothing")
+LAWS = LawRegistry()
 
 L = TypeVar("L", bound=type[AnyLaw])
 

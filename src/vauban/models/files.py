@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from torch import nn
 
+from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
 from vauban.files import replace_file
 from vauban.models.building import build_bare, build_imported, normalise_as, source_digest
@@ -23,7 +24,7 @@ SPEC_KEY = "vauban_model"
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedModel:
+class LoadedModel(BaseClassifier):
     """A network ready to vote: in eval mode, without gradients, on its device.
 
     spec: its canonical text; fingerprint: sha256 of spec and tensors; metadata: what its file says besides the spec;
@@ -31,11 +32,7 @@ class LoadedModel:
     """
 
     module: nn.Module
-    spec: str
-    fingerprint: str
-    metadata: dict[str, str]
-    num_classes: int | None
-    channels: int | None
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def load(
@@ -75,7 +72,7 @@ def load(
     params = foreign.params if foreign else Spec.parse(spec).params
     classes, channels = _number(params, "classes"), _number(params, "channels")
     code = source_digest(foreign) if foreign else ""
-    return LoadedModel(module, spec, fingerprint(spec + code, module), metadata, classes, channels)
+    return LoadedModel(module, spec, fingerprint(spec + code, module), classes, channels, metadata)
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:

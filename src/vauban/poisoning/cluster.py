@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vauban.cluster import Place, connect
+from vauban.engine.cluster import RayCluster, connect, read_cluster
 from vauban.errors import BadInput
 from vauban.poisoning.trainers import Part, Tick, Trainer
 
@@ -16,31 +16,32 @@ _GROUP = 16
 _PURPOSE = "training on other machines"
 
 
-def reached(on: str) -> Place:
+def reached(on: str) -> RayCluster | None:
     """The place where to train, once it is known to answer."""
-    place = Place.parse(on)
-    if not place.here:
+    place = read_cluster(on)
+    if place is not None:
         connect(place, _PURPOSE)
     return place
 
 
 def fit_on(
-    place: Place, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
+    place: RayCluster | None, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
 ) -> Iterator[tuple[list[int], Any]]:
     """What `trainer.fit` yields, computed here or by the workers of Ray."""
-    if place.here:
+    if place is None:
         return trainer.fit(parts, numbers, tick)
     return _on_ray(place, trainer, parts, numbers, tick)
 
 
 def _on_ray(
-    place: Place, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
+    place: RayCluster | None, trainer: Trainer, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None
 ) -> Iterator[tuple[list[int], Any]]:
     """Groups in the order in which they are ready; at most two a processor are under way, so memory stays small.
 
     Groups are the trainer's own, and workers compute with as many threads as this process, so that every bit is what it would
     be here on such a machine.
     """
+    assert place is not None
     ray = connect(place, _PURPOSE)
     on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
     job = ray.remote(num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0)(_train)

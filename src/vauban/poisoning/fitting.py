@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput
+from vauban.files import locked
 from vauban.poisoning.cluster import fit_on, reached
 from vauban.poisoning.manifests import SCHEMA
 from vauban.poisoning.partition import Partition, Parts, checked_labels, content_keys, described, set_sha256
@@ -23,7 +24,6 @@ from vauban.poisoning.preprocess import named, preprocess
 from vauban.poisoning.store import KIND, Group, Store, fingerprints
 from vauban.poisoning.trainers import SklearnTrainer, Tick, Trainer, told_spec
 from vauban.poisoning.votes import THREATS
-from vauban.runs.folder import locked
 from vauban.specs import choose
 
 ROWS = 512

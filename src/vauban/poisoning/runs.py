@@ -104,14 +104,14 @@ def write_run(folder: Path, manifest: dict[str, Any], votes: Votes) -> Run:
         kept = read_run(folder)
         if ballots_sha256(kept.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
             raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
-        from vauban.verify import check_claims, check_seal
+        from vauban.runs.verify import check_claims, check_seal
 
         claims, hashes = sealed(kept)
         check_claims(folder / CLAIMS, claims)
         check_seal(folder / SEAL, hashes)
         return kept
     folder.mkdir(parents=True, exist_ok=True)
-    manifests.write(folder, manifest)
+    manifests.write_json(folder / manifests.FILE, manifest)
     packed = io.BytesIO()
     np.savez_compressed(packed, **votes.arrays(manifest["aggregate"]))  # type: ignore[arg-type]
     replace_file(folder / BALLOTS, packed.getvalue())

@@ -52,7 +52,7 @@ class Store:
         """Begin an ensemble in `folder`, or take up the one that is there if it is the same."""
         if not (folder / manifests.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            manifests.write(folder, manifest)
+            manifests.write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder, KIND))
         there = read_manifest(folder, KIND)
         other = list(manifests.differences(there, json.loads(json.dumps(manifest)), ignore=(_THREADS,)))

@@ -11,7 +11,7 @@ from vauban.poisoning.defence import Defence
 from vauban.poisoning.partition import Partition
 from vauban.poisoning.runs import CLAIMS, SEAL, Run, read_run, sealed
 from vauban.poisoning.votes import THREATS
-from vauban.verify import Verdict, check_claims, check_seal
+from vauban.runs.verify import Verdict, check_claims, check_seal
 
 
 def verify_run(folder: Path) -> Verdict:

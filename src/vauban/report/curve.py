@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vauban.claims import Certificates
+from vauban.certificates import Certificates
 from vauban.errors import MissingExtra
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float = 1e-3) -> None:
-    """Write a PNG with one curve per set of certificates (one k each, usually) and its lower bound as a band."""
+
+def figure(
+    curves: Sequence[Certificates], path: str | Path | None = None, *, title: str = "", rho: float = 1e-3
+) -> Figure:
+    """A Matplotlib figure with one curve per set of certificates (one k each, usually) and its lower bound as a band.
+
+    It belongs to no window and leaves Matplotlib's backend alone; with `path` it is written there as well.
+    """
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report", "drawing a curve") from None
     farthest = max(float(np.nanmax(c.radius, initial=0.0)) for c in curves)
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
+    drawn = Figure(figsize=(7, 4.2), dpi=150)
+    axes = drawn.subplots()
     for certs in curves:
         corners = np.unique(np.concatenate([[0.0], certs.radius[certs.certified()]]))
         accuracy = np.array([certs.accuracy(r) for r in corners])
@@ -44,6 +51,7 @@ def draw(path: Path, curves: Sequence[Certificates], *, title: str, rho: float =
     inputs = f"these {len(curves[0])} inputs"
     note = f"exact, of {inputs}" if curves[0].exact else f"band: proven of {inputs}\nwith confidence {1 - rho:g}"
     axes.legend(title=note, frameon=False)
-    figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
+    drawn.tight_layout()
+    if path is not None:
+        drawn.savefig(path)
+    return drawn

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vauban.claims import Certificates
+from vauban.certificates import Certificates, floor_text
 from vauban.errors import BadInput
-from vauban.runs.counts import floor_text
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -33,6 +32,15 @@ def nice_radii(certs: Certificates, most: int = 8) -> list[float]:
     ]
     step = next((s for s in steps if farthest / s <= most), steps[-1])
     return [round(i * step, 10) for i in range(int(farthest / step) + 1)]
+
+
+def title_of(certs: Certificates) -> str:
+    """What certificates are about, in a line: data set, smoothing, votes."""
+    record = certs.record
+    about = f"{certs.law.spec}" if record is None else f"{record.manifest.data.spec}, {record.manifest.smoothing}"
+    title = f"{about}, {certs.votes_per_input:,.0f} votes an input"
+    stop = None if record is None else record.manifest.settings.stop
+    return title + (", exact" if certs.exact else "" if stop in (None, "fixed") else f", {stop}")
 
 
 def headers(summary: dict[str, Any]) -> list[str]:

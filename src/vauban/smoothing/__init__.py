@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vauban.smoothing.ablation import Ablation
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import SMOOTHINGS, Smoothing, register
 from vauban.smoothing.concave import Concave
 from vauban.smoothing.discrete import Discrete
 from vauban.smoothing.flow import Flow
@@ -32,6 +32,7 @@ __all__ = [
     "Splitting",
     "Uniform",
     "build",
+    "register",
 ]
 
 

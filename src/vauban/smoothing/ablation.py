@@ -7,13 +7,13 @@ import torch
 
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.subsets import draws
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import to_unit
 
 _BLOCK = 1 << 20
 
 
-@SMOOTHINGS.register("ablation")
+@register("ablation")
 class Ablation(Smoothing):
     """`retained` pixels (all their channels) or features are kept, the others become NULL. [Levine2020]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import torch
 
+from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
 from vauban.registry import Registry
@@ -71,4 +73,24 @@ class Smoothing(ABC):
         return hash(str(self.spec))
 
 
-SMOOTHINGS: Registry[type[Smoothing]] = Registry("vauban.smoothings", "smoothing")
+class SmoothingRegistry(Registry[type[Smoothing]]):
+    """Smoothings by the name of their law."""
+
+    group, kind = "vauban.smoothings", "smoothing"
+
+
+SMOOTHINGS = SmoothingRegistry()
+
+S = TypeVar("S", bound=type[Smoothing])
+
+
+def register(name: str) -> Callable[[S], S]:
+    """Class decorator: register a smoothing under the name of its law."""
+
+    def keep(smoothing: S) -> S:
+        if name in SMOOTHINGS:
+            raise BadInput(f"the smoothing {name!r} is registered already: choose another name")
+        SMOOTHINGS[name] = smoothing
+        return smoothing
+
+    return keep

@@ -6,11 +6,11 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.laws.discrete import DiscreteLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, to_unit
 
 
-@SMOOTHINGS.register("discrete")
+@register("discrete")
 class Discrete(Smoothing):
     """Each feature keeps its value with probability `keep`, else takes any other of `values`, all as likely. [Lee2019]
 

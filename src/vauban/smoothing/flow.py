@@ -8,12 +8,12 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.laws.flow import FlowLaw, edges, planes
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import uniforms
 from vauban.specs import one_sigma
 
 
-@SMOOTHINGS.register("flow")
+@register("flow")
 class Flow(Smoothing):
     """The picture normalised to mass 1 over all channels, plus the divergence of a random flow. [Levine2023] Definition 5.3
 

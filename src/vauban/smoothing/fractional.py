@@ -10,13 +10,13 @@ import torch
 
 from vauban.laws.designs.law import fraction
 from vauban.laws.fractional import DIVIDER_BITS, ExactFractionalLaw, FractionalLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.designed import designed_views, represented, shown_shape
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.splitting import float_bins, grid_bins
 
 
-@SMOOTHINGS.register("fractional")
+@register("fractional")
 class Fractional(Smoothing):
     """Each number's bin, its width varying from coordinate to coordinate; infinite widths ablate it. [Levine2023] Definition 4.2
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from vauban.laws.gaussian import GaussianLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, uniforms
 from vauban.specs import one_sigma
 
 
-@SMOOTHINGS.register("gaussian")
+@register("gaussian")
 class Gaussian(Smoothing):
     """Independent Gaussian noise of standard deviation sigma, in the units of the input. [Cohen2019]
 

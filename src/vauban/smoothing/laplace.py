@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from vauban.laws.laplace import LaplaceLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma
 
 
-@SMOOTHINGS.register("laplace")
+@register("laplace")
 class Laplace(Smoothing):
     """Independent Laplace noise of standard deviation sigma, in the units of the input. [Teng2020]
 

@@ -12,7 +12,7 @@ from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
 from vauban.laws.patches.positions import chosen
 from vauban.laws.patches.regions import Regions
 from vauban.laws.patches.sampled import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import to_unit
 
 
@@ -37,7 +37,7 @@ class KeptRegion(Smoothing):
         return torch.Size([2 * shape[0], *shape[1:]])
 
 
-@SMOOTHINGS.register("band")
+@register("band")
 class Band(KeptRegion):
     """Keeps `size` columns (or rows: `axis`) next to each other, wrapping around; or `count` such bands of a grid.
 
@@ -63,7 +63,7 @@ class Band(KeptRegion):
             self.law = ExactBandLaw(size, stride, count, threshold, bound, axis=axis)
 
 
-@SMOOTHINGS.register("block")
+@register("block")
 class Block(KeptRegion):
     """Keeps a square of `size` x `size` pixels, wrapping around both ways; or `count` such blocks of a grid.
 

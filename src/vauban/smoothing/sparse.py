@@ -7,11 +7,11 @@ from functools import lru_cache
 import torch
 
 from vauban.laws.sparse import SparseLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import to_unit
 
 
-@SMOOTHINGS.register("sparse")
+@register("sparse")
 class Sparse(Smoothing):
     """View j keeps the pixels (or features) whose home is j, as (v, 1 - v); all others are (0, 0), which no value looks like.
 

@@ -8,12 +8,12 @@ import torch
 
 from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
 from vauban.numerics import BIN_PAD
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma
 
 
-@SMOOTHINGS.register("splitting")
+@register("splitting")
 class Splitting(Smoothing):
     """The middle of each number's bin; bins span 2 sqrt 3 sigma. Exact: one divider place per view, offset per coordinate by
     the seed `offsets`; `sampled`: places independent per coordinate.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from vauban.laws.uniform import UniformLaw
-from vauban.smoothing.base import SMOOTHINGS, Smoothing
+from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma
 
 
-@SMOOTHINGS.register("uniform")
+@register("uniform")
 class Uniform(Smoothing):
     """Independent uniform noise of standard deviation sigma, in the units of the input. [Lee2019], [Yang2020]
 

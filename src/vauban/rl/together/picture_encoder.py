@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vauban.layout import WHOLE
+from vauban.engine.block_convolution import WHOLE
 from vauban.rl.encoders import GoalImageEncoder
 
 Along = Callable[[Tensor], Tensor]

@@ -1,0 +1,5 @@
+"""`python -m vauban`: the command line."""
+
+from vauban.cli import main
+
+main()

@@ -1,0 +1,400 @@
+"""Certificates: which label is certified, how far, and what that says about the whole data set.
+
+`derive` and its two companions turn counts or ballots into certificates: the same functions for a live call, a run folder, a
+stranger's counts, and verification.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from decimal import ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.bounds.dataset import claim_floor
+from vauban.bounds.simultaneous import checked_counts, default_bounds
+from vauban.errors import BadInput
+from vauban.laws import law as law_of
+from vauban.laws.conversions import convert
+from vauban.laws.exact import Ballots, ExactLaw
+from vauban.laws.from_counts import radii_of_counts, refuse_too_few
+from vauban.laws.law import AnyLaw, Law
+from vauban.laws.patches.exact import ExactPatchLaw
+from vauban.stopping.policies import Rule
+from vauban.threats import Threat, named
+from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
+
+UNIT_RANGE = (0.0, 1.0)
+COLUMNS = ("index", "label", "radius", "abstained", "truth")
+
+_RADIUS_STEP = Decimal("1e-9")
+
+
+@dataclass(frozen=True, eq=False)
+class Certificates:
+    """Claims for m inputs.
+
+    `label` [m]: the label each claim is about. `radius` [m]: how far it stays in the top k, NaN where abstained.
+    `abstained` [m]: where nothing is claimed. `truth` [m]: the true labels, if known. `counts` [m, c]: the votes. `index` [m]:
+    the number of each input in its data set. Exact claims have alpha 0 and no bounds; `ballots` holds the vote of every view,
+    where there was one. `input_range`: what inputs and attacks may hold, None for anything. `record`: manifest and votes of
+    the call that made them, if it was one.
+    """
+
+    label: NDArray[np.int64]
+    radius: Floats
+    abstained: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    k: int
+    alpha: float
+    bounds: str
+    law: AnyLaw
+    index: NDArray[np.int64]
+    converted: Threat | None = None
+    arithmetic: str | None = None
+    input_range: tuple[float, float] | None = UNIT_RANGE
+    ballots: Ballots | None = None
+    record: Any = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Certificates):
+            return NotImplemented
+        names = [one.name for one in fields(self) if one.name not in ("law", "record")]
+        return self.law.spec == other.law.spec and all(_same(getattr(self, n), getattr(other, n)) for n in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the claims hold without probability."""
+        return self.law.exact
+
+    @property
+    def votes_per_input(self) -> int | float:
+        """How many votes each claim rests on: of every view, where it is exact; the mean, where votes stopped one by one."""
+        if isinstance(self.law, ExactLaw):
+            return self.law.views
+        votes = self.counts.sum(axis=1)
+        return int(votes[0]) if (votes == votes[0]).all() else float(votes.mean())
+
+    @property
+    def threat(self) -> Threat:
+        """What the radii speak of: the law's threat, or the one they were converted to."""
+        return self.converted or self.law.threat
+
+    @property
+    def claim(self) -> str:
+        """In words, what a radius says of its input."""
+        grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
+        changes = sentence(self.threat, "the radius", self.input_range).replace(
+            "every change", f"every change{grid}", 1
+        )
+        if self.exact:
+            return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
+        return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
+
+    def certified(self, r: float = 0.0) -> NDArray[np.bool_]:
+        """Which inputs [m] are certified for their true label at radius r: decided, correct, and radius >= r."""
+        right = self.label == self._truth()
+        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
+
+    def accuracy(self, r: float = 0.0) -> float:
+        """Fraction of all inputs certified for their true label at radius r."""
+        return float(self.certified(r).mean())
+
+    def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
+        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`).
+
+        Where claims are exact it is the accuracy itself.
+        """
+        check_rho(rho)
+        if self.exact:
+            return self.accuracy(r)
+        return claim_floor(int(self.certified(r).sum()), len(self), self.alpha, rho, method)
+
+    @property
+    def median_radius(self) -> float:
+        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
+        radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
+        middle = float(radii[(len(radii) + 1) // 2 - 1])
+        return middle if middle >= 0 else float("nan")
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label): no confidence."""
+        truth = self._truth()
+        own = self.counts[np.arange(len(self)), truth][:, None]
+        smaller = np.arange(self.counts.shape[1])[None, :] < truth[:, None]
+        ahead = (self.counts > own) | ((self.counts == own) & smaller)
+        return float((ahead.sum(axis=1) < self.k).mean())
+
+    @property
+    def base_accuracy(self) -> float:
+        """Fraction of all votes that went to the true label: how the base classifier does on views.
+
+        Every input counts the same, however many votes it took.
+        """
+        own, votes = self.counts[np.arange(len(self)), self._truth()], self.counts.sum(axis=1)
+        if (votes == votes[:1]).all():
+            return float(own.sum() / max(1, votes.sum()))
+        return float((own / np.maximum(votes, 1)).mean())
+
+    @property
+    def undecided(self) -> float:
+        """Fraction of inputs for which nothing is claimed."""
+        return float(self.abstained.mean())
+
+    @property
+    def certified_elsewhere(self) -> float:
+        """Fraction of inputs certified for a label that is not the true one."""
+        return float((~self.abstained & (self.label != self._truth())).mean())
+
+    def against(self, truth: ArrayLike) -> Certificates:
+        """The same claims, judged by these true labels [m]."""
+        return replace(self, truth=check_labels(truth, len(self), self.counts.shape[1]))
+
+    def about(self, index: Sequence[int], truth: Sequence[int] | None, where: Sequence[int]) -> Certificates:
+        """The same claims, about the inputs at the positions `where` of a run with this index and these true labels."""
+        numbers, true = (None if some is None else np.asarray(some, dtype=np.int64)[where] for some in (index, truth))
+        assert numbers is not None
+        return replace(self, index=numbers, truth=true)
+
+    def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
+        """What the same claims are worth against another threat, for inputs of this shape (see `laws.conversions`)."""
+        if target == self.threat.name:
+            return self
+        if self.input_range != UNIT_RANGE:
+            said = "anything" if self.input_range is None else f"in [{self.input_range[0]:g}, {self.input_range[1]:g}]"
+            raise BadInput(f"conversions hold for inputs and attacks in [0,1]; these inputs were allowed to be {said}")
+        radii = convert(self.radius, self.threat, target, shape)
+        other = named(target)
+        threat = other if other.integer else replace(other, ball=self.threat.ball)
+        return replace(self, radius=radii, abstained=self.abstained | np.isnan(radii), converted=threat)
+
+    def by_margin(self) -> Certificates | None:
+        """Where votes were counted place by place, what the papers' margin proves from the same ballots: never more."""
+        if not isinstance(self.law, ExactPatchLaw) or self.law.bound == "margin" or self.ballots is None:
+            return None
+        radii = replace(self.law, bound="margin").radius(self.ballots, self.label, self.k)
+        return replace(self, law=replace(self.law, bound="margin"), radius=radii, abstained=np.isnan(radii))
+
+    def stands(self, patch: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which labels [m] stay in the top k whatever happens within any rectangle of this height and width."""
+        if not isinstance(self.law, ExactPatchLaw) or self.ballots is None:
+            raise BadInput(
+                f"{self.law.spec} says nothing of rectangles: exact band and block do, from ballots, and square patches "
+                "are what their radii measure"
+            )
+        return self.law.stands(self.ballots, self.label, self.k, patch=patch)
+
+    def summary(self, radii: ArrayLike, rho: float = 1e-3, method: str = "binomial") -> dict[str, Any]:
+        """Everything a table shows, as plain numbers; `method` as in `accuracy_claim`."""
+        margin = self.by_margin()
+        return {
+            "inputs": len(self),
+            "k": self.k,
+            "alpha": self.alpha,
+            "bounds": self.bounds,
+            "threat": self.threat.name,
+            "exact": self.exact,
+            "votes_per_input": self.votes_per_input,
+            "base_accuracy": self.base_accuracy,
+            "clean_accuracy": self.clean_accuracy,
+            "undecided": self.undecided,
+            "certified_elsewhere": self.certified_elsewhere,
+            "median_radius": None if np.isnan(self.median_radius) else self.median_radius,
+            "rho": rho,
+            "dataset_claim": method,
+            "certified": [
+                {"radius": float(r), "accuracy": self.accuracy(r), "at_least": self.accuracy_claim(r, rho, method)}
+                | ({} if margin is None else {"by_margin": margin.accuracy(r)})
+                for r in np.asarray(radii, dtype=float)
+            ],
+        }
+
+    def to_csv(self, columns: Sequence[str] = COLUMNS) -> str:
+        """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        for i, number in enumerate(self.index):
+            gone = bool(self.abstained[i])
+            row = {
+                "index": number,
+                "label": self.label[i],
+                "radius": "" if gone else radius_text(float(self.radius[i]), self.threat),
+                "abstained": "true" if gone else "false",
+                "truth": "" if self.truth is None else self.truth[i],
+            }
+            writer.writerow([row[column] for column in columns])
+        return out.getvalue()
+
+    def to_pandas(self, names: Sequence[str] | None = None) -> Any:
+        """A pandas table: index, truth, label, radius, abstained, counts per class; file names where there are any."""
+        from vauban.report.tables import data_frame
+
+        return data_frame(self, names)
+
+    def plot(self, path: str | Path | None = None, **options: Any) -> Any:
+        """The curve of certified accuracy against the radius, as a Matplotlib figure; written to `path` if given."""
+        from vauban.report.curve import figure
+
+        return figure([self], path, **options)
+
+    def save(self, path: str | Path) -> Any:
+        """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it."""
+        from vauban.runs.store import save_run
+
+        if self.record is None:
+            raise BadInput(
+                "these certificates were derived from bare counts: nothing says which model and inputs they are about. "
+                "certify(out=…) writes a run folder, to_csv() a table"
+            )
+        return save_run(path, self.record)
+
+    def _repr_html_(self) -> str:
+        from vauban.report.tables import certificates_html
+
+        return certificates_html(self)
+
+    def _truth(self) -> NDArray[np.int64]:
+        if self.truth is None:
+            raise BadInput("accuracy needs the true labels: give y to certify, or use certs.radius directly")
+        return self.truth
+
+
+def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | None = UNIT_RANGE) -> str:
+    """Which changes a radius covers, in words."""
+    relation = "less than" if threat.ball == "open" else "at most"
+    unit = threat.unit
+    if input_range != UNIT_RANGE:
+        of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
+        unit = unit.replace("pictures in [0,1]", of)
+    return f"every change whose {threat.metric} is {relation} {radius} ({unit})"
+
+
+def radius_text(radius: float, threat: Threat) -> str:
+    """A radius as it is written: a whole number where the threat counts, else rounded down."""
+    return str(int(radius)) if threat.integer else floor_text(radius)
+
+
+def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
+    """A radius in decimal, rounded down.
+
+    >>> floor_text(0.99999999999)
+    '0.999999999'
+    """
+    return format(Decimal(radius).quantize(step, rounding=ROUND_FLOOR), "f")
+
+
+def derive(
+    counts: ArrayLike,
+    labels: ArrayLike,
+    law: Any,
+    *,
+    k: int = 1,
+    alpha: float = 1e-3,
+    bounds: str | None = None,
+    deviation: float = 0.0,
+    truth: ArrayLike | None = None,
+    shape: Sequence[int] | None = None,
+) -> Certificates:
+    """Certify, for each row of `counts` [m, c], how far `labels` [m] stays among the top k. [Jia2020] CERTIFY
+
+    `law`: a law, a smoothing, or its text. `labels` must have been fixed before these votes were drawn. `deviation`: how far,
+    in total variation per view, the sampled noise may be from the law. `bounds`: None is `default_bounds(k)`. `shape`: of the
+    inputs, where the law depends on it. Counts of an exact law hold one vote of every view, and alpha and bounds mean nothing.
+
+    >>> derive([[990, 10]], [0], "gaussian:sigma=0.5").radius.round(3).tolist()
+    [1.013]
+    """
+    noise = as_law(law)
+    noise = noise if shape is None else noise.for_shape(shape)
+    if isinstance(noise, ExactLaw):
+        certs = _derive_exact_counts(counts, labels, noise, k)
+        return certs if truth is None else certs.against(truth)
+    assert isinstance(noise, Law)
+    table, which, votes = checked_counts(counts, labels)
+    bounds = bounds or default_bounds(k)
+    check_alpha(alpha)
+    check_votes(votes)
+    check_deviation(deviation)
+    check_k(k, table.shape[1])
+    refuse_too_few(votes, k, alpha, table.shape[1], bounds, noise, deviation)
+    radii = radii_of_counts(table, which, noise, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+    certs = _certificates(which, radii, table, k, alpha, bounds, noise)
+    return certs if truth is None else certs.against(truth)
+
+
+def derive_sequential(
+    looks: Sequence[ArrayLike], labels: ArrayLike, law: Law, rule: Rule, *, k: int = 1, alpha: float = 1e-3
+) -> Certificates:
+    """Certify what a sequential test decides: `looks[i]` [j, c] are the counts of input i at the rule's first j looks, j >= 1.
+
+    `labels` [m] must have been fixed before these votes were drawn; `rule` made for this law, k and alpha. Counts at looks
+    after a decision are not read.
+    """
+    tables, which = [np.asarray(some, dtype=np.int64) for some in looks], np.asarray(labels, dtype=np.int64)
+    wins = np.full((len(tables), max(map(len, tables))), -1, dtype=np.int64)
+    for row, table, label in zip(wins, tables, which, strict=True):
+        row[: len(table)] = table[:, label]
+    decision = rule.decide(wins)
+    counts = np.stack([table[used - 1] for table, used in zip(tables, decision.looks, strict=True)])
+    return _certificates(which, decision.radius, counts, k, alpha, "binocp", law)
+
+
+def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
+    """Certify, for each ballot, how far `labels` [m] stays among the top k: without probability, so labels may be read off it."""
+    which = np.asarray(labels, dtype=np.int64)
+    check_k(k, ballots.num_classes)
+    if ballots.votes.shape[1] != law.views:
+        raise BadInput(
+            f"ballots of {ballots.votes.shape[1]} votes: {law.spec} has {law.views} views, and each needs its vote"
+        )
+    certs = _certificates(which, law.radius(ballots, which, k), ballots.counts, k, 0.0, "exact", law)
+    return replace(certs, arithmetic="grid", ballots=ballots)
+
+
+def _derive_exact_counts(counts: ArrayLike, labels: ArrayLike, law: ExactLaw, k: int) -> Certificates:
+    """As `derive_exact`, from counts [m, c] of one vote per view, where their order does not matter."""
+    table, which, _ = checked_counts(counts, labels, alike=getattr(law, "threshold", None) is None)
+    check_k(k, table.shape[1])
+    certs = _certificates(which, law.radius_of_counts(table, which, k), table, k, 0.0, "exact", law)
+    return replace(certs, arithmetic="grid")
+
+
+def _certificates(
+    labels: NDArray[np.int64], radii: Floats, counts: NDArray[np.int64], k: int, alpha: float, bounds: str, law: AnyLaw
+) -> Certificates:
+    numbers = np.arange(len(labels), dtype=np.int64)
+    return Certificates(labels, radii, np.isnan(radii), counts, labels, k, alpha, bounds, law, numbers)
+
+
+def as_law(smoothing: Any) -> AnyLaw:
+    """The law of a smoothing, of its text, or itself."""
+    if isinstance(smoothing, AnyLaw):
+        return smoothing
+    found = law_of(smoothing) if isinstance(smoothing, str) else getattr(smoothing, "law", None)
+    if not isinstance(found, AnyLaw):
+        raise BadInput(f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
+    return found
+
+
+def _same(mine: Any, other: Any) -> bool:
+    """Whether two fields are equal, bit for bit; NaN equals NaN."""
+    if isinstance(mine, Ballots) and isinstance(other, Ballots):
+        return mine.num_classes == other.num_classes and np.array_equal(mine.votes, other.votes)
+    if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f")
+    return bool(mine == other)

@@ -1,0 +1,60 @@
+"""From command-line options to a data set and a smoothed classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vauban.cli.common import pick_device
+from vauban.errors import BadInput
+from vauban.specs import Spec
+
+if TYPE_CHECKING:
+    from vauban.data import Dataset
+    from vauban.smoothed import SmoothedClassifier
+
+
+def classifier_and_data(
+    *,
+    model: str | None,
+    weights: str | None,
+    data: str,
+    smoothing: str,
+    every: int,
+    limit: int | None,
+    device: str,
+    **more: Any,
+) -> tuple[SmoothedClassifier, Dataset]:
+    """The smoothed classifier and the inputs it is asked about; `more` goes to `SmoothedClassifier`."""
+    from vauban.data import load_some
+    from vauban.models import load as load_model
+    from vauban.models import packaged
+    from vauban.smoothed import SmoothedClassifier
+    from vauban.smoothing import build
+
+    law, where = build(smoothing), pick_device(device)
+    inputs = load_some(data, every, limit)
+    chosen = model or packaged(data)
+    if chosen is None:
+        raise BadInput(f"no model is packaged for {Spec.parse(data).name}: give --model (see: vauban models)")
+    base = load_model(chosen, weights, where)
+    classes = inputs.num_classes or base.num_classes
+    if classes is None:
+        raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
+    return SmoothedClassifier(base, law, num_classes=classes, device=where, **more), inputs
+
+
+def read_in_flight(text: str) -> int | None:
+    """--batch: auto (None), or how many compute shapes are prepared ahead."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise BadInput(f"--batch {text}: auto or a whole number from 1 is needed")
+    return int(text)
+
+
+def check_out(path: Path) -> Path:
+    """Refuse an output file whose folder is not there, before any work is done."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise BadInput(f"{path} cannot be written: its folder must exist and it must not be a folder itself")
+    return path

@@ -1,0 +1,95 @@
+"""One program for a shape: noise, network and vote, compiled together where the compiler can do it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from vauban.seed import Seed
+from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
+
+if TYPE_CHECKING:
+    from vauban.engine.sampler import Sampler
+
+Program = Callable[..., Any]
+
+_SMALL = 2**22  # numbers in a shape under which starting kernels one by one is what takes the time
+
+
+TUNED = "tuned"
+_SEARCH: dict[str, Any] = {"max_autotune": True}
+
+
+def compiled(function: Program, small: bool = False, how: bool | str = True) -> Program:
+    """The function compiled for shapes that never change; `small`: replayed as a CUDA graph.
+
+    `how` "tuned": kernels for each convolution are timed against each other first.
+    """
+    if how == TUNED:
+        return torch.compile(function, dynamic=False, options={**_SEARCH, "triton.cudagraphs": small})
+    return torch.compile(function, dynamic=False, mode="reduce-overhead" if small else None)
+
+
+def traced(sampler: Sampler, pictures: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """The function from pictures [blocks, ...], addresses and keys to views, as tensor operations alone.
+
+    It is traced once, after one view has been made: tables are built and on the device by then, so the compiler does not see
+    how they are built.
+    """
+    per_view = sampler.smoothing.words(pictures.shape[1:], sampler.levels)
+
+    def views(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return sampler.views(some, addressed_words(keys, at, sampler.block_size, per_view))
+
+    device, seed = sampler.device, Seed.of(0)
+    at = addresses([Stream(seed, "probe", 0)] * sampler.blocks, [0] * sampler.blocks).to(device)
+    with torch.inference_mode():
+        there, keys = pictures.to(device), round_keys(seed, device)
+        sampler.smoothing.views(there[:1], addressed_words(keys, at[:1], 1, per_view), sampler.levels)
+        return make_fx(views)(there, at, keys)
+
+
+def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
+    """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
+    views = traced(sampler, pictures)
+
+    def answered(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return sampler.answered(views(some, at, keys))
+
+    small = sampler.device.type == "cuda" and sampler.rows * pictures[0].numel() <= _SMALL
+    program = compiled(answered, small, sampler.compiled)
+    if not small:
+        return program
+
+    def replayed(*arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.compiler.cudagraph_mark_step_begin()
+        return program(*arguments)
+
+    return replayed
+
+
+def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:
+    """The program from pictures, addresses and keys to views; None where none can be compiled. Whole numbers only: then it
+    makes the same bits as the uncompiled one, so the manifest does not name it."""
+    if sampler.levels is None or not sampler.smoothing.law.on_grid:
+        return None
+    try:
+        program = compiled(traced(sampler, pictures))
+        at = addresses([Stream(Seed.of(0), "probe", 0)] * sampler.blocks, [0] * sampler.blocks).to(sampler.device)
+        with torch.inference_mode():
+            program(pictures.to(sampler.device), at, round_keys(Seed.of(0), sampler.device))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception:
+        return None
+    return program
+
+
+def warn_not_compiled(problem: Exception) -> None:
+    """Say that votes are cast without compilation, and why."""
+    reason = next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
+    warnings.warn(f"torch.compile failed ({reason.strip()[:200]}): votes are cast without it", stacklevel=2)

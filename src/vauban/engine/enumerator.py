@@ -1,0 +1,211 @@
+"""Casts every vote there is: the listed views of many inputs, packed one after the other into shapes of a fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.engine.network import Network, check_invariance, in_precision, not_comparable, votes_of
+from vauban.engine.sampler import choose_in_flight, choose_rows
+from vauban.errors import BadInput
+from vauban.inputs import Inputs
+from vauban.laws.exact import ExactLaw
+from vauban.methods import ExactMethod
+from vauban.seed import Seed
+from vauban.smoothing.base import Smoothing
+from vauban.votes import BallotPiece, BallotVotes
+
+
+@dataclass(frozen=True)
+class ViewRange:
+    """Views to be voted on: the numbers first..stop-1, where view j of the input at position i has the number i * views + j.
+
+    `inputs` [n, ...] are those from `position` on, `index` [n] their numbers in the data set; `last`: the largest number of
+    the run. They cover the shapes that the range lies in, so that a shape is the same whoever casts a part of it. `key`: the
+    number the range began with.
+    """
+
+    key: int
+    first: int
+    stop: int
+    position: int
+    inputs: torch.Tensor
+    index: Sequence[int]
+    last: int
+
+    def after(self, piece: BallotPiece) -> ViewRange:
+        """What is left when the votes of a piece, the first ones of the range, are in."""
+        return replace(self, first=self.first + len(piece.votes))
+
+
+@dataclass(frozen=True)
+class Enumerator:
+    """A base classifier under an exact smoothing, and the compute shape in which it is asked.
+
+    Shape t holds the numbers from t * rows on, the last one padded with views that are not counted. Order, resume and
+    `in_flight` (how many shapes are cast before their votes are read) change nothing. `threshold`: a view votes for every class
+    of at least this probability (softmax of the scores) in place of the best one.
+    """
+
+    network: Network
+    smoothing: Smoothing
+    num_classes: int
+    views: int
+    rows: int
+    in_flight: int = 1
+    threshold: float | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network answers."""
+        return self.network.device
+
+    def pending(
+        self,
+        method: ExactMethod,
+        votes: BallotVotes,
+        inputs: torch.Tensor,
+        order: Sequence[int] | None = None,
+        most: int | None = None,
+    ) -> list[ViewRange]:
+        """Ranges of views that have not voted; of at most `most` views each, cut where shapes begin."""
+        last, found = len(inputs) * self.views - 1, []
+        for start, end in votes.missing:
+            first = start
+            while first < end:
+                stop = end if most is None else min(end, first - first % self.rows + max(self.rows, most))
+                stop -= 0 if stop == end else stop % self.rows
+                begin = (first - first % self.rows) // self.views
+                until = min(last, stop - 1 + -stop % self.rows) // self.views + 1
+                some = inputs[begin:until]
+                found.append(ViewRange(first, first, stop, begin, some, votes.index[begin:until], last))
+                first = stop
+        return found
+
+    def run(
+        self,
+        pending: Iterable[ViewRange],
+        method: ExactMethod,
+        seed: Seed | None = None,
+        *,
+        on_votes: Callable[[int], None] | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[tuple[int, BallotPiece, bool]]:
+        """Yield the votes of all ranges, in pieces of one input: the range's key, the piece, and whether it is the last."""
+        for work in pending:
+            for first, votes in self._cast(work):
+                if on_votes:
+                    on_votes(len(votes))
+                begun = first
+                while begun < first + len(votes):
+                    position, view = divmod(begun, self.views)
+                    count = min(self.views - view, first + len(votes) - begun)
+                    some = votes[begun - first : begun - first + count]
+                    begun += count
+                    yield work.key, BallotPiece(work.index[position - work.position], view, some), begun == work.stop
+
+    def cast(self, inputs: torch.Tensor, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, NDArray]]:
+        """Yield (first, votes) in order: the votes of the numbers begin..end-1 of `inputs` [m, ...] on the grid, all if not said.
+
+        Votes are classes [n], or sets of them, bool [n, num_classes], where there is a threshold.
+        """
+        last = len(inputs) * self.views
+        yield from self._cast(
+            ViewRange(begin, begin, last if end is None else end, 0, inputs, range(len(inputs)), last - 1)
+        )
+
+    def _cast(self, work: ViewRange) -> Iterator[tuple[int, NDArray]]:
+        for start in range(work.first - work.first % self.rows, work.stop, self.rows * self.in_flight):
+            stop = min(start + self.rows * self.in_flight, work.stop)
+            cast = [self._votes(self._shape(work, first)) for first in range(start, stop, self.rows)]
+            first = max(start, work.first)
+            votes = torch.cat(cast)[first - start : stop - start].cpu().numpy()
+            self._refuse_nan(votes)
+            yield first, votes.astype(bool) if votes.ndim == 2 else votes
+
+    def probe(self, inputs: torch.Tensor) -> None:
+        """Ask for one shape of views from all over the run, and then for the same views in other rows with other neighbours: a
+        claim about every view needs a base classifier whose answer to a view depends on nothing else."""
+        spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
+        shape = self._views(inputs, 0, spread)
+
+        def ask(order: torch.Tensor) -> torch.Tensor:
+            return self._scores(self.network.laid_out(shape[order.to(shape.device)]))
+
+        with torch.inference_mode():
+            check_invariance(
+                ask,
+                self.rows,
+                check=lambda scores: self._refuse_nan(votes_of(scores).cpu().numpy()),
+                why="exact claims need",
+                advice=f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
+                "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100",
+            )
+
+    def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Scores [rows, classes] of one shape of views from all over these inputs [m, ...]."""
+        with torch.inference_mode():
+            spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
+            yield self._scores(self._views(inputs, 0, spread))
+
+    def _shape(self, work: ViewRange, start: int) -> torch.Tensor:
+        """The views of the shape that begins with number `start`."""
+        numbers = torch.arange(start, start + self.rows).clamp_(max=work.last)
+        return self._views(work.inputs, work.position, numbers)
+
+    def _views(self, inputs: torch.Tensor, position: int, numbers: torch.Tensor) -> torch.Tensor:
+        """The views of these numbers [rows], which do not fall."""
+        which = numbers // self.views - position
+        some = inputs[int(which[0]) : int(which[-1]) + 1].to(self.device)
+        words = (numbers % self.views)[:, None].to(self.device)
+        if len(some) > 1:
+            some = some.index_select(0, (which - which[0]).to(self.device))
+        law = self.smoothing.law
+        assert isinstance(law, ExactLaw)
+        return self.network.laid_out(self.smoothing.views(some, words, law.levels))
+
+    def _scores(self, views: torch.Tensor) -> torch.Tensor:
+        with in_precision(self.network.precision, self.device):
+            return self.network.scores(views, self.num_classes)
+
+    def _votes(self, views: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            scores = self._scores(views)
+            if self.threshold is None:
+                return votes_of(scores)
+            chances = scores.softmax(dim=1)
+            sets = (chances >= self.threshold).to(torch.int8)
+            return sets.masked_fill_(chances.isnan(), 2)
+
+    def _refuse_nan(self, votes: NDArray) -> None:
+        bad = votes == (self.num_classes if votes.ndim == 1 else 2)
+        if bad.any():
+            raise not_comparable(int(bad.sum() if votes.ndim == 1 else np.any(bad, axis=1).sum()))
+
+
+def make_enumerator(
+    network: Network,
+    smoothing: Smoothing,
+    method: ExactMethod,
+    inputs: Inputs,
+    *,
+    rows: int | None,
+    block: int | None,
+    in_flight: int | None,
+    compile: bool | str,
+) -> Enumerator:
+    """The enumerator for these inputs; `rows` and `in_flight` as far as they are settled, chosen by size otherwise."""
+    law, shape = method.listed, inputs.values.shape[1:]
+    if compile:
+        raise BadInput(
+            f"compile={compile} with {law.spec}, which is exact: only sampled votes are compiled; leave it out"
+        )
+    if law.levels != inputs.levels:
+        raise BadInput(f"{law.spec} is for a grid of {law.levels} levels; these inputs have {inputs.levels}")
+    rows = rows or choose_rows(shape, network.device)
+    ahead = in_flight or choose_in_flight(rows * shape.numel(), network.device)
+    return Enumerator(network, smoothing, method.num_classes, law.views, rows, ahead, method.threshold)

@@ -1,0 +1,328 @@
+"""Casts sampled votes: views made, classified and voted on in compute shapes of a fixed size; and what decides that size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
+from vauban.engine.device_memory import fitting_rows, ran_out
+from vauban.engine.network import Network, check_invariance, in_precision, not_comparable, votes_of
+from vauban.engine.scheduler import Block, Scheduler, Work
+from vauban.errors import BadInput, VaubanError
+from vauban.inputs import Inputs
+from vauban.methods import Method, SampledMethod
+from vauban.seed import Seed
+from vauban.smoothing.base import Smoothing
+from vauban.smoothing.random import Stream, addresses, round_keys, words_of
+from vauban.validation import check_at_least_one
+from vauban.votes import KeptCounts, SampledVotes, Tally, counts_at
+
+Made = torch.Tensor | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
+
+_PLAIN = 2**31  # numbers of views made one operation at a time on a GPU, before compiling that is worth while
+_NEAR = 100  # views of one input that stand together where inputs share a shape, about
+
+
+def choose_rows(shape: torch.Size, device: torch.device) -> int:
+    """A compute shape that keeps the device busy and fits: fewer rows for larger inputs, a divisor of 1,000 always."""
+    budget = 2**22 if device.type == "cpu" else 2**26
+    most = 100 if device.type == "cpu" else 1000
+    fitting = [rows for rows in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if rows <= most]
+    return max((rows for rows in fitting if rows * shape.numel() <= budget), default=1)
+
+
+def choose_in_flight(numbers: int, device: torch.device) -> int:
+    """How many shapes of so many numbers are made before they vote: up to eight on the CPU, if they are small."""
+    return max(1, min(8, 2**22 // numbers)) if device.type == "cpu" else 1
+
+
+def choose_block(rows: int) -> int:
+    """How many views of one input stand together where inputs share a shape: the divisor of `rows` nearest to 100.
+
+    >>> [choose_block(rows) for rows in (50, 100, 1000, 1024, 4096)]
+    [50, 100, 100, 128, 128]
+    """
+    return min((part for part in range(1, rows + 1) if rows % part == 0), key=lambda part: abs(part - _NEAR))
+
+
+@dataclass(frozen=True)
+class PendingInput:
+    """An input that needs votes: its number in the data set, itself [...], its label if it is known, and what it has already."""
+
+    number: int
+    x: torch.Tensor
+    label: int | None
+    kept: KeptCounts
+
+    @property
+    def key(self) -> int:
+        """What identifies it in a run."""
+        return self.number
+
+    def after(self, tally: Tally) -> PendingInput:
+        """With one tally more."""
+        label = int(tally.counts.argmax()) if tally.stage == "choose" else self.label
+        return replace(self, label=label, kept=self.kept.after(tally))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Votes [rows] and scores [rows, classes] of one shape, on the device; the votes are on their way to the host."""
+
+    scores: torch.Tensor
+    _votes: torch.Tensor
+    _there: torch.cuda.Event | None
+
+    @classmethod
+    def of(cls, votes: torch.Tensor, scores: torch.Tensor) -> Answer:
+        if votes.device.type != "cuda":
+            return cls(scores, votes, None)
+        host = torch.empty(votes.shape, dtype=votes.dtype, pin_memory=True)
+        host.copy_(votes, non_blocking=True)
+        there = torch.cuda.Event()
+        there.record()
+        return cls(scores, host, there)
+
+    def votes(self) -> NDArray[np.integer]:
+        """The votes [rows], waited for if need be."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._votes.numpy()
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A base classifier under a sampled smoothing, and the compute shape in which it is asked.
+
+    Every forward pass sees exactly `rows` views, in blocks of `block` consecutive views of one input (None: one block). A view
+    therefore always stands in the same row of a block, and where blocks do not matter (`probe`), order, resume, neighbours
+    and `in_flight` (how many shapes are made before they vote) change nothing. `levels`: of the inputs' grid, None for floats.
+    `compiled`: whether torch.compile made one program of network and vote, and of the noise too where that is not on the CPU;
+    "tuned" if kernels were timed first. (On a GPU much noise of whole numbers is compiled anyway; it has the same bits.)
+    """
+
+    network: Network
+    smoothing: Smoothing
+    num_classes: int
+    levels: int | None
+    rows: int
+    in_flight: int = 1
+    block: int | None = None
+    compiled: bool | str = False
+    _programs: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.rows % self.block_size:
+            raise BadInput(
+                f"block={self.block} with rows={self.rows}: blocks must fill the rows, so block must divide them"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network answers."""
+        return self.network.device
+
+    @property
+    def block_size(self) -> int:
+        """How many consecutive views of one input stand together."""
+        return self.block or self.rows
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a shape has."""
+        return self.rows // self.block_size
+
+    def pending(
+        self, method: SampledMethod, votes: SampledVotes, inputs: torch.Tensor, order: Sequence[int] | None = None
+    ) -> list[PendingInput]:
+        """The inputs [m, ...] that still need votes, in the order in which they are voted on."""
+        left = set(method.pending(votes))
+        return [
+            PendingInput(votes.index[p], inputs[p], votes.label(p), votes.kept(p))
+            for p in (range(len(inputs)) if order is None else order)
+            if p in left
+        ]
+
+    def run(
+        self,
+        pending: Iterable[PendingInput],
+        method: SampledMethod,
+        seed: Seed | None,
+        *,
+        on_votes: Callable[[int], None] | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[tuple[int, Tally, bool]]:
+        """Yield every tally that inputs still need, as it is reached: its input's key, itself, and whether it is the last one.
+
+        Which inputs are voted on here, in which order, and where they begin changes no tally.
+        """
+        assert seed is not None
+        works = (Work(one.number, one.x, method.requests(one.label, one.kept)) for one in pending)
+        scheduler = Scheduler(self, seed, together=method.endless, on_votes=on_votes, deadline=deadline)
+        return ((tally.input, tally, last) for tally, last in scheduler.run(works))
+
+    def cast(
+        self,
+        x: torch.Tensor,
+        stream: Stream,
+        looks: Sequence[int],
+        after: int = 0,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield (look, counts [num_classes]) at each look, counting the views after..look-1 of one input `x` [...].
+
+        `looks` ascend and lie above `after`. `on_votes` is called with the number of votes as they are counted.
+        """
+        work = Work(stream.input, x, counts_at(stream.stage, looks, after))
+        for tally, _ in Scheduler(self, stream.seed, on_votes=on_votes).run([work]):
+            yield tally.votes, tally.counts
+
+    def made(self, blocks: Sequence[Block]) -> Made:
+        """The views of up to `self.blocks` blocks, a shape of them; the last block is repeated where there are fewer."""
+        full = [*blocks, *[blocks[-1]] * (self.blocks - len(blocks))]
+        pictures = full[0].x[None] if len(full) == 1 else torch.stack([block.x for block in full])
+        with torch.inference_mode():
+            return self._made(pictures, [block.stream for block in full], [block.start for block in full])
+
+    def _made(self, pictures: torch.Tensor, streams: Sequence[Stream], starts: Sequence[int]) -> Made:
+        if self.device.type != "cpu" or self._fuses:
+            program = self._program_for(pictures)
+            if program is not None:
+                sent = self._sent(pictures), self._sent(addresses(streams, starts)), self._keys(streams[0].seed)
+                return (program, *sent) if self._fuses else program(*sent)
+        per_view = self.smoothing.words(pictures.shape[1:], self.levels)
+        words = words_of(streams, starts, self.block_size, per_view, self.device)
+        return self.views(self._sent(pictures), words)
+
+    def views(self, pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Views of pictures [blocks, ...], `block_size` of each, as the network takes them."""
+        if len(pictures) > 1:
+            spread = (len(pictures), self.block_size, *pictures.shape[1:])
+            pictures = pictures[:, None].expand(spread).flatten(0, 1)
+        return self.network.laid_out(self.smoothing.views(pictures, words, self.levels))
+
+    def answer(self, made: Made) -> Answer:
+        """Ask the base classifier about one shape."""
+        with torch.inference_mode(), in_precision(self.network.precision, self.device):
+            if isinstance(made, torch.Tensor):
+                program = (
+                    self._kept("network", lambda: compiled(self.answered, how=self.compiled))
+                    if self.compiled
+                    else self.answered
+                )
+                return Answer.of(*program(made))
+            program, *arguments = made
+            return Answer.of(*program(*arguments))
+
+    def answered(self, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Votes [rows] and scores [rows, classes] of views."""
+        scores = self.network.scores(views, self.num_classes)
+        return votes_of(scores).int(), scores
+
+    def probe(self, inputs: torch.Tensor) -> None:
+        """Ask the model about `inputs` [m, ...], with noise that no run uses, so that one that answers wrongly is refused before
+        a run begins; and where several blocks share a shape, check that they do not change each other's scores."""
+        blocks = self.probe_blocks(inputs, range(self.blocks))
+        first = self.answer(self.made(blocks)).votes()
+        if (first == self.num_classes).any():
+            raise not_comparable(int((first == self.num_classes).sum()))
+        if self.blocks > 1:
+            check_invariance(
+                lambda order: self.answer(self.made([blocks[i] for i in order.tolist()])).scores,
+                self.blocks,
+                why="inputs that share a shape need",
+                advice=f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
+                f"arithmetic: inputs cannot share a shape then; give another one (rows=, --rows), or one input a shape "
+                f"(block={self.rows}, --block {self.rows})",
+            )
+
+    def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[Block]:
+        """Blocks of views that no run counts, of inputs [m, ...] in turn."""
+        zero = Seed.of(0)
+        return [Block(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
+
+    def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Scores [rows, classes] of probe views of all inputs [m, ...], one shape after the other."""
+        for first in range(0, max(len(inputs), self.blocks), self.blocks):
+            blocks = self.probe_blocks(inputs, range(first, first + self.blocks))
+            yield self.answer(self.made(blocks)).scores
+
+    @property
+    def _fuses(self) -> bool:
+        """Whether noise and network are one program; on the CPU NumPy makes the noise, faster."""
+        return bool(self.compiled) and self.device.type != "cpu"
+
+    def _program_for(self, pictures: torch.Tensor) -> Program | None:
+        """What is compiled for such pictures: everything, or the noise once there is enough of it to be worth while."""
+        key = (pictures.shape[1:], pictures.dtype)
+        if self._fuses:
+            return self._kept(key, lambda: fused(self, pictures))
+        made = self._programs.get("numbers", 0)
+        self._programs["numbers"] = made + self.rows * pictures[0].numel()
+        return self._kept(key, lambda: noise(self, pictures)) if made >= _PLAIN else None
+
+    def _kept(self, key: object, build: Callable[[], Any]) -> Any:
+        if key not in self._programs:
+            self._programs[key] = build()
+        return self._programs[key]
+
+    def _keys(self, seed: Seed) -> torch.Tensor:
+        return self._kept(seed, lambda: round_keys(seed, self.device))
+
+    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on the device, without waiting for it."""
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+
+def make_sampler(
+    network: Network,
+    smoothing: Smoothing,
+    method: Method,
+    inputs: Inputs,
+    *,
+    rows: int | None,
+    block: int | None,
+    in_flight: int | None,
+    compile: bool | str,
+) -> Sampler:
+    """The sampler for these inputs; `rows`, `block` and `in_flight` as far as they are settled, chosen by size otherwise.
+
+    Where inputs share shapes on a GPU, rows are as many as fit into its free memory. With `compile` the sampler is compiled and
+    tried; where that fails, a warning, and one that is not.
+    """
+    shape, device = inputs.values.shape[1:], network.device
+    check_at_least_one("block", block, "one view or more must stand together")
+    first = Block(inputs.values[0], Stream(Seed.of(0), "probe", 0), 0)
+
+    def sampler(rows: int, block: int | None = None, compiled: bool | str = False) -> Sampler:
+        ahead = in_flight or choose_in_flight(rows * shape.numel(), device)
+        return Sampler(network, smoothing, method.num_classes, inputs.levels, rows, ahead, block, compiled)
+
+    def trial(some: Sampler) -> None:
+        some.answer(some.made([first])).votes()
+
+    if rows is None and method.shares_shapes and device.type == "cuda":
+        rows = fitting_rows(lambda count: trial(sampler(count)), smoothing.view_shape(shape).numel(), device)
+    rows = rows or choose_rows(shape, device)
+    if block is None:
+        block = choose_block(rows) if method.shares_shapes else rows
+    plain = sampler(rows, None if block == rows else block)
+    if not compile:
+        return plain
+    fast = sampler(rows, plain.block, compile)
+    try:
+        trial(fast)
+    except torch.cuda.OutOfMemoryError:
+        raise ran_out(plain, first) from None
+    except VaubanError:
+        raise
+    except Exception as problem:
+        warn_not_compiled(problem)
+        return plain
+    return fast

@@ -1,0 +1,226 @@
+"""Fills compute shapes with blocks of views of whichever inputs need them, so that no forward pass waits for a count.
+
+A shape is begun only for a block that is needed regardless of the outcome; what is free in it takes further blocks that may be
+needed, and those that turn out not to be are not counted. An input that has been decided gives its place to the next at once.
+While votes are on their way from the device, other shapes are cast.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.engine.device_memory import ran_out
+from vauban.engine.network import not_comparable
+from vauban.seed import Seed
+from vauban.smoothing.random import Stream
+from vauban.votes import CountRequest, CountRequests, Counts, Tally
+
+if TYPE_CHECKING:
+    from vauban.engine.sampler import Answer, Sampler
+
+_ON_THEIR_WAY = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """An input to be voted on: its number in the data set, itself [...], and the requests for its counts."""
+
+    number: int
+    x: torch.Tensor
+    requests: CountRequests
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive views of one input that stand together in a shape, from view `start` on."""
+
+    x: torch.Tensor
+    stream: Stream
+    start: int
+
+
+class Scheduler:
+    """Runs the count requests of many inputs through one sampler.
+
+    `together`: the input with the fewest votes comes next; else the one that came first. `on_votes` is called with the number of
+    votes as they are counted. At the `deadline` (of time.monotonic) it ends, whatever is still needed.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        seed: Seed,
+        *,
+        together: bool = False,
+        on_votes: Callable[[int], None] | None = None,
+        deadline: float | None = None,
+    ):
+        self._sampler, self._seed = sampler, seed
+        self._together, self._on_votes, self._deadline = together, on_votes, deadline
+        self._ready: list[tuple[int, int, _Input]] = []
+        self._undecided: dict[int, _Input] = {}
+
+    def run(self, works: Iterable[Work]) -> Iterator[tuple[Tally, bool]]:
+        """Yield every tally that was requested, and whether it is its input's last one."""
+        coming = enumerate(works)
+        if self._together:
+            for order, work in list(coming):
+                self._admit(order, work)
+        pending: deque[tuple[list[_Placed], Answer]] = deque()
+        wait = _ON_THEIR_WAY if self._sampler.device.type == "cuda" else 0
+        while self._deadline is None or time.monotonic() < self._deadline:
+            shapes = [shape for _ in range(self._sampler.in_flight) if (shape := self._compose(coming))]
+            if not shapes:
+                if not pending:
+                    return
+                yield from self._count(*pending.popleft())
+            for shape, answer in zip(shapes, self._cast(shapes), strict=True):
+                pending.append((shape, answer))
+                if len(pending) > wait:
+                    yield from self._count(*pending.popleft())
+
+    def _cast(self, shapes: list[list[_Placed]]) -> Iterator[Answer]:
+        """An answer for each shape. All are made before the first is voted on: tables stay warm, and so does the network."""
+        sampler = self._sampler
+        blocks = [[placed.block(self._seed) for placed in shape] for shape in shapes]
+        try:
+            made = [sampler.made(shape) for shape in blocks]
+            while made:
+                yield sampler.answer(made.pop(0))
+        except torch.cuda.OutOfMemoryError:
+            raise ran_out(sampler, blocks[0][0]) from None
+
+    def _compose(self, coming: Iterator[tuple[int, Work]]) -> list[_Placed]:
+        """The blocks of the next shape; none if nothing is surely needed before more counts are in."""
+        blocks: list[_Placed] = []
+        while len(blocks) < self._sampler.blocks:
+            if self._ready:
+                _, _, one = heapq.heappop(self._ready)
+                blocks.append(one.next_block())
+                self._place(one)
+            elif (new := next(coming, None)) is not None:
+                self._admit(*new)
+            else:
+                break
+        if blocks and len(blocks) < self._sampler.blocks:
+            blocks += self._speculate(self._sampler.blocks - len(blocks))
+        return blocks
+
+    def _speculate(self, free: int) -> list[_Placed]:
+        """Blocks that may be needed, one of each undecided input in turn."""
+        blocks: list[_Placed] = []
+        while len(blocks) < free:
+            some = [one for one in self._undecided.values() if one.may_go_on][: free - len(blocks)]
+            if not some:
+                break
+            blocks += [one.next_block() for one in some]
+        return blocks
+
+    def _admit(self, order: int, work: Work) -> None:
+        self._place(_Input(order, work, self._sampler.block_size, self._sampler.num_classes))
+
+    def _place(self, one: _Input) -> None:
+        """Put an input among those that surely need votes, among those that may, or away."""
+        self._undecided.pop(one.order, None)
+        if one.request is None:
+            return
+        if one.sent < one.sure:
+            heapq.heappush(self._ready, (one.sent if self._together else 0, one.order, one))
+        else:
+            self._undecided[one.order] = one
+
+    def _count(self, blocks: list[_Placed], answer: Answer) -> Iterator[tuple[Tally, bool]]:
+        size, votes = self._sampler.block_size, answer.votes()
+        for i, placed in enumerate(blocks):
+            one = placed.of
+            if one.request is None or one.stage_number != placed.stage_number:
+                continue
+            waited = one.sent >= one.sure
+            for counted, more in one.count(placed.start, votes[i * size : (i + 1) * size]):
+                if self._on_votes:
+                    self._on_votes(counted)
+                if more is not None:
+                    yield more
+            if waited:
+                self._place(one)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A block in a shape, and the input it belongs to."""
+
+    of: _Input
+    stage_number: int
+    start: int
+    stage: str
+
+    def block(self, seed: Seed) -> Block:
+        return Block(self.of.x, Stream(seed, self.stage, self.of.number), self.start)
+
+
+class _Input:
+    """An input under way: its requests, how many of its views were handed out, and the counts of those that came back."""
+
+    def __init__(self, order: int, work: Work, block: int, num_classes: int):
+        self.order, self.number, self.x = order, work.number, work.x
+        self._requests, self._block, self._classes = work.requests, block, num_classes
+        self.request: CountRequest | None = None
+        self.stage_number, self.sent, self.counted = 0, 0, 0
+        self._counts: Counts = np.zeros(num_classes + 1, dtype=np.int64)
+        self._take_up(next(self._requests, None))
+
+    @property
+    def sure(self) -> int:
+        """Votes needed regardless of the outcome."""
+        assert self.request is not None
+        return max(self.request.look, self.request.sure)
+
+    @property
+    def may_go_on(self) -> bool:
+        assert self.request is not None
+        return self.request.most is None or self.sent < self.request.most
+
+    def next_block(self) -> _Placed:
+        """The next block of views."""
+        assert self.request is not None
+        start, self.sent = self.sent, self.sent + self._block
+        return _Placed(self, self.stage_number, start, self.request.stage)
+
+    def count(self, start: int, votes: NDArray[np.integer]) -> Iterator[tuple[int, tuple[Tally, bool] | None]]:
+        """Count the block from `start` on: how many votes were counted, with the tally where a look was reached."""
+        stage_number, end = self.stage_number, start + len(votes)
+        while self.request is not None and self.stage_number == stage_number and self.counted < end:
+            stop = min(self.request.look, end)
+            some = votes[self.counted - start : stop - start]
+            self._counts += np.bincount(some, minlength=self._classes + 1)
+            self.counted = stop
+            if stop < self.request.look:
+                yield len(some), None
+                continue
+            if self._counts[-1]:
+                raise not_comparable(int(self._counts[-1]))
+            request, counts = self.request, self._counts[:-1].copy()
+            try:
+                self._take_up(self._requests.send(counts))
+            except StopIteration:
+                self._take_up(None)
+            yield len(some), (Tally(self.number, request.stage, request.look, counts), self.request is None)
+
+    def _take_up(self, request: CountRequest | None) -> None:
+        """Take up the next request; a new stage begins with its own first vote."""
+        if request is not None and (self.request is None or request.stage != self.request.stage):
+            self.stage_number += 1
+            self.counted, self.sent = request.after, request.after - request.after % self._block
+            self._counts = np.zeros(self._classes + 1, dtype=np.int64)
+            if request.before is not None:
+                self._counts[:-1] = request.before
+        self.request = request

@@ -1,0 +1,71 @@
+"""From counts of sampled votes to radii, and what a number of votes can certify at best."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.bounds.clopper_pearson import Floats
+from vauban.bounds.simultaneous import probability_bounds
+from vauban.errors import BadInput
+from vauban.laws.law import Law
+from vauban.laws.topk import radius
+
+
+def radii_of_counts(
+    counts: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    law: Law,
+    *,
+    k: int,
+    alpha: float,
+    bounds: str,
+    deviation: float = 0.0,
+) -> Floats:
+    """From counts [m, c] to probability bounds, to bounds under the exact law, to radii [m]; NaN where nothing is certified."""
+    limits = law.calibrated(probability_bounds(counts, labels, k=k, alpha=alpha, method=bounds).widened(deviation))
+    return radius(law, limits.label, limits.sums())
+
+
+def largest_radius(
+    n: int, k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0
+) -> float | None:
+    """The radius of an input on which all n votes agree, which no input can exceed; None if that is not certified."""
+    unanimous = np.zeros((1, num_classes), dtype=np.int64)
+    unanimous[0, 0] = n
+    one = radii_of_counts(unanimous, np.array([0]), law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
+    return None if np.isnan(one[0]) else float(one[0])
+
+
+def least_n(k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0) -> int:
+    """The least number of votes that can certify anything: by doubling, then bisection (more votes never hurt).
+
+    >>> from vauban.laws import law
+    >>> [least_n(k, 0.001, 10, b, law("gaussian:sigma=0.5")) for b in ("binocp", "simuem") for k in (1, 3)]
+    [10, 5, 14, 7]
+    """
+
+    def enough(n: int) -> bool:
+        return largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is not None
+
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > 1 << 60:
+            raise BadInput(f"no number of votes can certify anything when the noise deviates by {deviation:g}")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def refuse_too_few(
+    n: int, k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0
+) -> None:
+    """Refuse a number of votes that could not certify anything, and say which could."""
+    if n < 1 or largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is None:
+        least = least_n(k, alpha, num_classes, bounds, law, deviation)
+        raise BadInput(
+            f"n={n} can certify nothing at alpha={alpha:g} (top-{k}, {bounds}, {num_classes} classes): the least is {least}"
+        )

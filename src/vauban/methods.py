@@ -1,0 +1,381 @@
+"""How an input is certified: its settings, which counts it still needs, and what counts prove.
+
+Three methods share one interface. Fixed: every input gets n votes. Sequential: votes stop input by input, by a policy of
+`vauban.stopping`. Exact: every view votes. The same object serves a live call, a run that is resumed, and verification.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vauban.bounds.simultaneous import ALPHA_SPLIT, default_bounds
+from vauban.certificates import Certificates, derive, derive_exact, derive_sequential
+from vauban.errors import BadInput, Incomplete
+from vauban.laws.exact import ExactLaw
+from vauban.laws.from_counts import refuse_too_few
+from vauban.laws.law import AnyLaw, Law
+from vauban.stopping.policies import Policy, Rule, policy
+from vauban.validation import check_alpha, check_k, check_n0, check_seconds, check_votes, refuse_sampled_settings
+from vauban.votes import BallotVotes, CountRequest, CountRequests, KeptCounts, SampledVotes, VoteTable, counts_at
+
+CERTIFY_VOTES, CHOOSING_VOTES = 100_000, 100
+DEFAULT_ALPHA = 1e-3
+LABELS = ("given", "votes")
+
+
+@dataclass(frozen=True)
+class CertifySettings:
+    """Every number a certificate depends on besides the law; kept in the manifest as it is.
+
+    `label`: "given" certifies the true label, "votes" the one that n0 uncounted votes choose (exact: the winner). `stop`: when
+    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have k and label alone.
+    """
+
+    k: int = 1
+    n: int | None = None
+    alpha: float = 0.0
+    bounds: str = "exact"
+    stop: str | None = None
+    label: str = "given"
+    n0: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        law: AnyLaw,
+        num_classes: int,
+        *,
+        k: int = 1,
+        n: int | None = None,
+        alpha: float | None = None,
+        bounds: str | None = None,
+        stop: str | Policy = "fixed",
+        label: str = "given",
+        n0: int | None = None,
+        seconds: float | None = None,
+        seed: int | None = None,
+    ) -> CertifySettings:
+        """Settings with their defaults filled in, each checked; what the law's method does not have is refused."""
+        check_k(k, num_classes)
+        if label not in LABELS:
+            raise BadInput(f"label={label!r}: 'given' or 'votes' is needed")
+        when = policy(stop) if isinstance(stop, str) else stop
+        spec = str(when.spec)
+        if law.exact:
+            asked = None if when.fixed else spec
+            refuse_sampled_settings(
+                str(law.spec), stop=asked, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
+            )
+            return cls(k=int(k), label=label)
+        if seconds is not None:
+            check_seconds(seconds)
+            if not when.endless:
+                raise BadInput(f"seconds={seconds} with stop={spec}, which stops by itself: seconds belong to anytime")
+        if label == "votes" and k != 1:
+            raise BadInput(f"k={k} with labels chosen by votes: only k=1 is, or certify given labels")
+        if label == "given" and n0 is not None:
+            raise BadInput(f"n0={n0} with given labels: n0 votes choose a label (label='votes'); leave n0 out")
+        if not when.fixed and bounds not in (None, "binocp"):
+            raise BadInput(
+                f"bounds={bounds} with stop={spec}: sequential tests watch the label's count alone, which is binocp; "
+                "leave bounds out, or stop=fixed"
+            )
+        votes = CERTIFY_VOTES if n is None and not when.endless else n
+        return cls(
+            k=int(k),
+            n=None if votes is None else check_votes(votes),
+            alpha=check_alpha(DEFAULT_ALPHA if alpha is None else alpha),
+            bounds=bounds or (default_bounds(k) if when.fixed else "binocp"),
+            stop=spec,
+            label=label,
+            n0=check_n0(CHOOSING_VOTES if n0 is None else n0) if label == "votes" else 0,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an exact method has only k and label."""
+        values = {key: value for key, value in asdict(self).items() if value is not None}
+        return values if self.stop is not None else {"k": self.k, "label": self.label}
+
+
+def looks_up_to(n: int) -> list[int]:
+    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n, so that the impact of n costs no new votes.
+
+    >>> looks_up_to(1_500)
+    [100, 200, 500, 1000, 1500]
+    """
+    steps = [digit * 10**power for power in range(2, 19) for digit in (1, 2, 5)]
+    return [look for look in steps if look < n] + [n]
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """`law`: on inputs of this `shape`. `deviation`: total variation per view between the sampled noise and the law."""
+
+    settings: CertifySettings
+    law: AnyLaw
+    num_classes: int
+    shape: tuple[int, ...]
+    deviation: float = 0.0
+
+    name: ClassVar[str]
+    shares_shapes: ClassVar[bool] = False  # whether inputs share a compute shape unless the user says otherwise
+
+    @property
+    def endless(self) -> bool:
+        """Whether only time or an interruption ends the votes."""
+        return False
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What a manifest says of the method beyond its settings, in plain values; verify computes it anew."""
+
+    @abstractmethod
+    def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> VoteTable:
+        """An empty table for inputs of these numbers, with these true labels."""
+
+    @abstractmethod
+    def pending(self, votes: Any) -> list[int]:
+        """Positions of the inputs that still need votes."""
+
+    def finished(self, votes: Any, sealed: bool = False) -> bool:
+        """Whether every input has the votes its claim needs."""
+        return not self.pending(votes)
+
+    @abstractmethod
+    def votes_left(self, votes: Any) -> int | None:
+        """How many votes will still be cast; None where that depends on them."""
+
+    @abstractmethod
+    def certificates(self, votes: Any, n: int | None = None) -> Certificates:
+        """Certificates for every input that has enough votes; `n` chooses an earlier look of a fixed number of votes."""
+
+    @abstractmethod
+    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+        """The method of another claim about the same votes (k, alpha, bounds; `law`: another proof), or a refusal."""
+
+
+def method_for(
+    settings: CertifySettings, law: AnyLaw, num_classes: int, shape: Sequence[int], deviation: float = 0.0
+) -> Method:
+    """The method behind settings: exact where the law lists its views, else fixed or sequential."""
+    fitted, sides = law.for_shape(shape), tuple(shape)
+    if not isinstance(fitted, Law):
+        return ExactMethod(settings, fitted, num_classes, sides)
+    fixed = policy(settings.stop or "fixed").fixed
+    return (FixedMethod if fixed else SequentialMethod)(settings, fitted, num_classes, sides, deviation)
+
+
+@dataclass(frozen=True)
+class SampledMethod(Method):
+    """What fixed and sequential methods share: labels that uncounted votes choose, and counts at looks."""
+
+    law: Law
+
+    @abstractmethod
+    def look_at(self, number: int) -> int | None:
+        """How many votes look `number` (0, 1, …) is at; None if there is none."""
+
+    @abstractmethod
+    def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
+        """What is still needed of one input whose label is `label`; None lets n0 uncounted votes choose it."""
+
+    def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> SampledVotes:
+        if self.settings.label == "given" and truth is None:
+            raise BadInput("there are no labels to certify: give them, or let votes choose them (label='votes')")
+        return SampledVotes(index, self.num_classes, self.look_at, truth, self.settings.n0)
+
+    def pending(self, votes: SampledVotes) -> list[int]:
+        needs = (next(self.requests(votes.label(p), votes.kept(p)), None) for p in range(len(votes.index)))
+        return [position for position, need in enumerate(needs) if need is not None]
+
+
+@dataclass(frozen=True)
+class FixedMethod(SampledMethod):
+    """Every input gets n votes; counts are kept at looks on the way, and at those of extensions to more votes."""
+
+    extensions: tuple[int, ...] = ()
+    name: ClassVar[str] = "fixed"
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        refuse_too_few(s.n or 0, s.k, s.alpha, self.num_classes, s.bounds, self.law, self.deviation)
+
+    @cached_property
+    def looks(self) -> list[int]:
+        """Sample sizes at which counts are kept."""
+        looks = looks_up_to(self.settings.n or 0)
+        for n in self.extensions:
+            looks += [look for look in looks_up_to(n) if look > looks[-1]]
+        return looks
+
+    def describe(self) -> dict[str, Any]:
+        return {"looks": looks_up_to(self.settings.n or 0), "alpha_split": ALPHA_SPLIT[self.settings.bounds]}
+
+    def look_at(self, number: int) -> int | None:
+        return self.looks[number] if number < len(self.looks) else None
+
+    def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
+        if label is None:
+            yield CountRequest("choose", self.settings.n0, most=self.settings.n0)
+        done = len(kept.looks)
+        after, before = (self.looks[done - 1], kept.looks[-1]) if done else (0, None)
+        yield from counts_at("count", self.looks[done:], after, before)
+
+    def votes_left(self, votes: SampledVotes) -> int | None:
+        choosing = self.settings.n0 * sum(chosen is None for chosen in votes.chosen)
+        return self.looks[-1] * len(votes.index) - votes.votes_cast + choosing
+
+    def certificates(self, votes: SampledVotes, n: int | None = None) -> Certificates:
+        look = self.settings.n if n is None else n
+        if look not in self.looks:
+            raise BadInput(f"n={n} is no look of this run; it kept counts at {', '.join(map(str, self.looks))}")
+        column = self.looks.index(look)
+        where = [p for p, looks in enumerate(votes.looks) if len(looks) > column]
+        if not where:
+            raise Incomplete(f"no input has {look} votes yet: run the same certify command again to go on")
+        certs = derive(
+            np.stack([votes.looks[p][column] for p in where]),
+            votes.labels(where),
+            self.law,
+            k=self.settings.k,
+            alpha=self.settings.alpha,
+            bounds=self.settings.bounds,
+            deviation=self.deviation,
+        )
+        return certs.about(votes.index, votes.truth, where)
+
+    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+        s, k = self.settings, check_k(asked.get("k", self.settings.k), self.num_classes)
+        bounds = asked.get("bounds") or (s.bounds if k == s.k else default_bounds(k))
+        alpha = check_alpha(asked.get("alpha", s.alpha))
+        assert isinstance(law, Law)
+        return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha))
+
+
+@dataclass(frozen=True)
+class SequentialMethod(SampledMethod):
+    """Votes stop input by input, when the policy's rule has decided about its label."""
+
+    name: ClassVar[str] = "sequential"
+    shares_shapes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _ = self.rule
+
+    @property
+    def endless(self) -> bool:
+        return self.rule.last_look is None
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The rule, computed from law and settings; what it can never decide is refused."""
+        s = self.settings
+        return policy(s.stop or "").rule(self.law, n=s.n, alpha=s.alpha, k=s.k, deviation=self.deviation)
+
+    def describe(self) -> dict[str, Any]:
+        return {**self.rule.describe(), "alpha_split": ALPHA_SPLIT["binocp"]}
+
+    def look_at(self, number: int) -> int | None:
+        return self.rule.next_look(self.rule.votes_at(number))
+
+    def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
+        if label is None:
+            chosen = yield CountRequest("choose", self.settings.n0, most=self.settings.n0)
+            label = int(chosen.argmax())
+        wins = [int(counts[label]) for counts in kept.looks]
+        after = votes = self.rule.votes_at(len(wins))
+        before = kept.looks[-1] if wins else None
+        while not wins or self.rule.goes_on(wins):
+            look = self.rule.next_look(votes)
+            if look is None:
+                return
+            counts = yield CountRequest("count", look, most=self.rule.last_look, after=after, before=before)
+            wins.append(int(counts[label]))
+            votes = look
+
+    def finished(self, votes: SampledVotes, sealed: bool = False) -> bool:
+        """Without a last vote, once every input has a first look. In a `sealed` run, too: there an input may have been given
+        up a look sooner than by this version's rule, and stopping earlier can only shrink its radius."""
+        return all(votes.looks) if sealed or self.endless else not self.pending(votes)
+
+    def votes_left(self, votes: SampledVotes) -> int | None:
+        return None
+
+    def certificates(self, votes: SampledVotes, n: int | None = None) -> Certificates:
+        where = votes.begun
+        if not where:
+            raise Incomplete("no input has come to its first look yet: run the same certify command again to go on")
+        certs = derive_sequential(
+            [np.stack(votes.looks[p]) for p in where],
+            votes.labels(where),
+            self.law,
+            self.rule,
+            k=self.settings.k,
+            alpha=self.settings.alpha,
+        )
+        return certs.about(votes.index, votes.truth, where)
+
+    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+        s = self.settings
+        others = [f"{key}={value}" for key, value in asked.items() if value != getattr(s, key)]
+        others += [] if law.spec == self.law.spec else [f"smoothing={law.spec}"]
+        if others:
+            raise BadInput(
+                f"{', '.join(others)}: this run stopped each input by {s.stop} at k={s.k}, alpha={s.alpha:g}, and votes that "
+                "stopped for one claim prove no other; certify again with these settings, or cast a fixed number of votes "
+                "(--stop fixed), from which any claim can be derived"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class ExactMethod(Method):
+    """Every view votes, and no probability is left."""
+
+    name: ClassVar[str] = "exact"
+
+    @property
+    def listed(self) -> ExactLaw:
+        """The law, which lists its views."""
+        assert isinstance(self.law, ExactLaw)
+        return self.law
+
+    @property
+    def threshold(self) -> float | None:
+        """From which probability on a view votes for a class; None where it votes for the best one."""
+        return getattr(self.law, "threshold", None)
+
+    def describe(self) -> dict[str, Any]:
+        listed = self.listed.listed(self.shape)
+        return {"views": self.listed.views, "sha256": listed, "threshold": self.threshold, **self.listed.kept()}
+
+    def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> BallotVotes:
+        if self.settings.label == "given" and truth is None:
+            raise BadInput("there are no labels to certify: give them, or certify the votes' winner (label='votes')")
+        return BallotVotes(index, self.num_classes, self.listed.views, self.threshold is not None, truth)
+
+    def pending(self, votes: BallotVotes) -> list[int]:
+        return np.flatnonzero(~votes.there.all(axis=1)).tolist()
+
+    def votes_left(self, votes: BallotVotes) -> int | None:
+        return votes.there.size - votes.votes_cast
+
+    def certificates(self, votes: BallotVotes, n: int | None = None) -> Certificates:
+        where = votes.complete
+        if not where:
+            raise Incomplete("no input has all its votes yet: run the same certify command again to go on")
+        ballots = votes.ballots(where)
+        given = votes.truth if self.settings.label == "given" else None
+        labels = ballots.winners if given is None else [given[p] for p in where]
+        return derive_exact(ballots, labels, self.listed, k=self.settings.k).about(votes.index, votes.truth, where)
+
+    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+        refuse_sampled_settings(str(law.spec), **{key: value for key, value in asked.items() if key != "k"})
+        k = check_k(asked.get("k", self.settings.k), self.num_classes)
+        return replace(self, law=law, settings=replace(self.settings, k=k))

@@ -1,0 +1,183 @@
+"""What settings can prove and what they cost, before anything is spent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from vauban.bounds.ranks import least_votes
+from vauban.certificates import sentence
+from vauban.engine.enumerator import Enumerator
+from vauban.engine.sampler import Sampler
+from vauban.errors import BadInput
+from vauban.inputs import Inputs
+from vauban.laws.from_counts import largest_radius, least_n
+from vauban.laws.law import Law
+from vauban.methods import CertifySettings, ExactMethod, FixedMethod, Method, SequentialMethod, method_for
+from vauban.seed import Seed
+from vauban.smoothed import SmoothedClassifier
+from vauban.smoothing.random import Stream
+from vauban.stopping.policies import GridRule
+
+
+@dataclass(frozen=True)
+class RadiusTest:
+    """The test at one radius of a sequential policy: the probability it needs, the least wins that certify at each look, and
+    the least number of votes, all won, that does (None: none)."""
+
+    radius: float
+    needed: float
+    boundaries: list[int]
+    least_votes: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call of `certify` can prove and costs.
+
+    `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: in all, at most;
+    None where there is no last vote. `votes_per_second` is measured. `least_n`, `least_n_predict`: the least votes that can
+    certify and predict anything. `tests`: of a sequential policy, by radius.
+    """
+
+    method: str
+    smoothing: str
+    threat: str
+    k: int
+    alpha: float
+    bounds: str
+    stop: str | None
+    n: int | None
+    inputs: int
+    largest_radius: float | None
+    votes: int | None
+    votes_per_second: float
+    least_n: int | None = None
+    least_n_predict: int | None = None
+    looks: list[int] = field(default_factory=list)
+    tests: list[RadiusTest] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it takes, at most."""
+        return None if self.votes is None else self.votes / self.votes_per_second
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "seconds": self.seconds}
+
+
+def plan(
+    smoothed: SmoothedClassifier,
+    x: Any,
+    *,
+    k: int = 1,
+    n: int | None = None,
+    alpha: float | None = None,
+    bounds: str | None = None,
+    stop: str = "fixed",
+    seconds: float = 2.0,
+) -> Plan:
+    """What `smoothed.certify(x, …)` with these settings can prove, and what it costs on this machine.
+
+    The speed is measured for about so many `seconds`. A radius that n votes can never certify is refused with the n that could.
+    """
+    batch = smoothed.collect(x)
+    inputs, count = batch.inputs, len(batch)
+    law = smoothed.smoothing.law.for_shape(batch.shape)
+    classes, deviation = smoothed.num_classes, smoothed.deviation(inputs)
+    settings = CertifySettings.of(law, classes, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop)
+    common: dict[str, Any] = {
+        "smoothing": str(smoothed.smoothing.spec),
+        "threat": sentence(law.threat, "the radius"),
+        "k": k,
+        "alpha": settings.alpha,
+        "bounds": settings.bounds,
+        "stop": settings.stop,
+        "inputs": count,
+    }
+    if settings.stop == "fixed" and isinstance(law, Law):
+        common |= {
+            "least_n": least_n(k, settings.alpha, classes, settings.bounds, law, deviation),
+            "least_n_predict": least_votes(k, settings.alpha),
+        }
+        farthest = None
+        if settings.n:
+            farthest = largest_radius(settings.n, k, settings.alpha, classes, settings.bounds, law, deviation)
+        if farthest is None:
+            raise BadInput(
+                f"n={settings.n} can certify nothing at alpha={settings.alpha:g}: the least is {common['least_n']}"
+            )
+        common |= {"largest_radius": farthest}
+    method = method_for(settings, law, classes, batch.shape, deviation)
+    votes, reach = _cost(method, common.pop("largest_radius", None))
+    rate = votes_per_second(smoothed, inputs, method, seconds)
+    return Plan(
+        method=method.name,
+        n=votes,
+        largest_radius=reach,
+        votes=None if votes is None else count * votes,
+        votes_per_second=rate,
+        **common,
+        **_tests(method),
+    )
+
+
+def _cost(method: Method, reach: float | None) -> tuple[int | None, float | None]:
+    """Votes an input at most, and the largest radius."""
+    if isinstance(method, ExactMethod):
+        return method.listed.views, method.listed.largest_radius(method.settings.k, method.num_classes)
+    if isinstance(method, SequentialMethod) and isinstance(method.rule, GridRule):
+        reach = method.rule.radii[-1]
+    return method.settings.n, reach
+
+
+def _tests(method: Method) -> dict[str, Any]:
+    if isinstance(method, FixedMethod):
+        return {"looks": method.looks}
+    rule = getattr(method, "rule", None)
+    if not isinstance(rule, GridRule):
+        return {} if rule is None else {"looks": [rule.next_look(0)]}
+    tests = []
+    for i, radius in enumerate(rule.radii):
+        boundaries = rule.least[i].tolist()
+        least = next((look for look, wins in zip(rule.looks, boundaries, strict=True) if wins <= look), None)
+        tests.append(RadiusTest(radius, rule.p[i], boundaries, least))
+    return {"looks": list(rule.looks), "tests": tests}
+
+
+def votes_per_second(smoothed: SmoothedClassifier, inputs: Inputs, method: Method, seconds: float) -> float:
+    """Cast votes for about `seconds`, after a warm-up, and return the rate."""
+    with smoothed.ready(inputs):
+        sampler = smoothed.sampler(inputs, method)
+        sampler.probe(inputs.values)
+        if isinstance(sampler, Enumerator):
+            return _listed_per_second(sampler, inputs, seconds)
+        return _sampled_per_second(sampler, inputs, seconds)
+
+
+def _sampled_per_second(sampler: Sampler, inputs: Inputs, seconds: float) -> float:
+    stream = Stream(Seed.of(0), "probe", 0)
+    cast, began = 0, time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds or cast == 0:
+        votes = sampler.rows * max(1, int(cast / sampler.rows))
+        for _ in sampler.cast(inputs.values[0], stream, [votes]):
+            pass
+        cast += votes
+        if sampler.device.type == "cuda":
+            torch.cuda.synchronize(sampler.device)
+        spent = time.perf_counter() - began
+    return cast / spent
+
+
+def _listed_per_second(enumerator: Enumerator, inputs: Inputs, seconds: float) -> float:
+    """The same where every view votes: as many numbers as take about so long, over and over if there are few."""
+    cast, began = 0, time.perf_counter()
+    while True:
+        for _, votes in enumerator.cast(inputs.values):
+            cast += len(votes)
+            if (spent := time.perf_counter() - began) >= seconds:
+                return cast / spent

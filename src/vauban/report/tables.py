@@ -1,0 +1,47 @@
+"""Certificates as tables: for pandas, and for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vauban.errors import MissingExtra
+from vauban.report.summary import headers, nice_radii, rows
+
+if TYPE_CHECKING:
+    from vauban.certificates import Certificates
+
+
+def data_frame(certs: Certificates, names: Sequence[str] | None = None) -> Any:
+    """A pandas table: index, truth, label, radius, abstained, counts per class; the file's name where there is one."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("pandas", "pandas", "a table") from None
+    columns: dict[str, Any] = {"index": certs.index}
+    if names is not None:
+        columns["name"] = list(names)
+    if certs.truth is not None:
+        columns["truth"] = certs.truth
+    columns |= {"label": certs.label, "radius": certs.radius, "abstained": certs.abstained}
+    columns |= {f"count_{c}": certs.counts[:, c] for c in range(certs.counts.shape[1])}
+    return pandas.DataFrame(columns)
+
+
+def certificates_html(certs: Certificates) -> str:
+    """Certificates as an HTML table: what they certify in all, and the claim in words."""
+    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes an input"
+    if certs.truth is None:
+        decided = int((~certs.abstained).sum())
+        body = _table(["", ""], [["inputs", f"{len(certs):,}"], ["decided", f"{decided:,}"]])
+    else:
+        summary = certs.summary(nice_radii(certs))
+        body = _table(headers(summary), rows(summary))
+    return f"<div><b>{html.escape(title)}</b>{body}<p>{html.escape(certs.claim)}</p></div>"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,346 @@
+"""Where votes are kept while they are cast: in memory, or in a run folder that is locked, append-only, resumable and sealed.
+
+Both stores have one interface: `begin` with a manifest, `keep` every record, `finish` with certificates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from vauban.certificates import COLUMNS, Certificates
+from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
+from vauban.files import Log, locked, read_lines, replace_file
+from vauban.methods import FixedMethod, Method
+from vauban.runs import manifest as manifests
+from vauban.runs.manifest import Manifest
+from vauban.seed import FILE as SEED_FILE
+from vauban.seed import Seed
+from vauban.votes import Record, VoteTable, checked_body, checked_line
+
+CLAIMS, SEAL, EXTENSIONS = "claims.csv", "seal.json", "extensions.jsonl"
+
+_SECOND = 1.0  # between two syncs of the log, and between two writes of votes whose input is not whole
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run rests on: its manifest, its method with any extensions, its votes, and, if it is known, its seed."""
+
+    manifest: Manifest
+    method: Method
+    votes: VoteTable
+    secret: Seed | None = None
+
+    def certificates(self, n: int | None = None) -> Certificates:
+        """The claims of the run, at its n or at that of an extension."""
+        certs = self.method.certificates(self.votes, n)
+        inputs = self.manifest.inputs
+        return replace(certs, arithmetic=inputs.arithmetic, input_range=inputs.range, record=self)
+
+    def changed(self, asked: dict[str, Any], smoothing: str | None = None) -> Certificates:
+        """The claims for another k, alpha, bounds, look n, or proof about the same views, as far as the votes allow."""
+        n = asked.pop("n", None)
+        if n is not None and not isinstance(self.method, FixedMethod):
+            asked["n"] = n
+        law = self.manifest.law(smoothing).for_shape(self.manifest.data.shape)
+        other = self.method.changed(law, asked)
+        return replace(self, method=other).certificates(n)
+
+    def claims(self) -> dict[str, Certificates]:
+        """The certificates that every claims file holds, by the file's name; the latest last."""
+        files = {CLAIMS: self.certificates()}
+        return files | {claims_file(n): self.certificates(n) for n in extensions_of(self.method)}
+
+    def texts(self, claims: dict[str, Certificates]) -> dict[str, str]:
+        """Every claims file as it must read."""
+        columns: tuple[str, ...] = COLUMNS
+        if self.manifest.schema == 1:
+            from vauban.runs import schema1
+
+            columns = schema1.COLUMNS
+        return {name: certs.to_csv(columns) for name, certs in claims.items()}
+
+    def seal(self, texts: dict[str, str]) -> dict[str, str]:
+        """The hashes that close the run with these claims files."""
+        run = self.manifest.identity
+        hashes = {manifests.FILE: run, self.votes.file: self.votes.digest(run)}
+        if extensions_of(self.method):
+            hashes[EXTENSIONS] = _sha256("".join(extension_lines(self.method, run)))
+        hashes |= {name: _sha256(text) for name, text in texts.items()}
+        if self.manifest.schema == 1:
+            from vauban.runs import schema1
+
+            return {schema1.SEAL_KEYS[name]: digest for name, digest in hashes.items()}
+        return hashes
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def claims_file(n: int) -> str:
+    """The name of the claims of an extension to n votes."""
+    return f"claims-{n}.csv"
+
+
+def extensions_of(method: Method) -> tuple[int, ...]:
+    """The numbers of votes to which a run was extended."""
+    return method.extensions if isinstance(method, FixedMethod) else ()
+
+
+def extension_lines(method: Method, run: str) -> Iterator[str]:
+    """The lines that record extensions."""
+    for n in extensions_of(method):
+        yield checked_line({"n": n}, run) + "\n"
+
+
+def read_record(folder: Path, manifest: Manifest | None = None) -> tuple[RunRecord, int]:
+    """Read the votes of a run, refusing those its manifest could not have; and the length in bytes of their sound part."""
+    manifest = manifests.read(folder) if manifest is None else manifest
+    run = manifest.identity
+    method = manifest.method
+    extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
+    if extended:
+        method = extend_method(method, extended)
+    data = manifest.data
+    votes: Any = method.empty_votes(data.index, data.label)
+    path = folder / votes.file
+    records, length = read_lines(path, lambda line: votes.parse(line, run))
+    try:
+        votes.take(records, lambda number: f"{path} line {number + 1}")
+    except (ValueError, TypeError) as problem:
+        raise Lie(str(problem)) from None
+    return RunRecord(manifest, method, votes), length
+
+
+def extend_method(method: Method, ns: list[int]) -> Method:
+    """The method with extensions to these numbers of votes, each more than the one before."""
+    if not isinstance(method, FixedMethod):
+        raise BadInput(
+            f"only a fixed number of votes can be extended, and this run is {method.name}: begin another one with --out"
+        )
+    most = max([method.settings.n or 0, *method.extensions])
+    for n in ns:
+        if n <= most:
+            raise BadInput(f"extend={n}: the run has {most:,} votes an input already; ask for more")
+        most = n
+    return replace(method, extensions=(*method.extensions, *ns))
+
+
+class MemoryStore:
+    """Keeps votes in memory; nothing to resume."""
+
+    manifest: Manifest | None = None
+    sealed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def seed(self, number: int | None) -> Seed:
+        """The seed asked for."""
+        return Seed.of(number)
+
+    def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
+        """Try the model and start an empty table."""
+        if extend is not None:
+            raise BadInput(f"extend={extend} continues a run folder: give out=…, or ask for n={extend} at once")
+        probe()
+        votes = manifest.method.empty_votes(manifest.data.index, manifest.data.label)
+        self.record = RunRecord(manifest, manifest.method, votes, secret)
+
+    def keep(self, record: Record) -> None:
+        """Keep one record."""
+        self.record.votes.add(record)  # type: ignore[arg-type]
+
+    def finish(self) -> Certificates:
+        """Certificates from what has been kept."""
+        if not self.record.method.finished(self.record.votes, sealed=True):
+            raise Incomplete("the time was too short for a first look at every input: give more seconds")
+        return self.record.certificates()
+
+
+class FolderStore:
+    """Keeps votes in a run folder; one process at a time holds it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.manifest: Manifest | None = None
+        self._log: Log | None = None
+        self._written = time.monotonic()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(locked(self.path))
+            if (self.path / manifests.FILE).exists():
+                self.manifest = manifests.read(self.path)
+            self._held = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, CannotWrite) and self._log is not None:
+                self._log.close()
+            else:
+                self._close_log()
+        finally:
+            self._held.close()
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the folder is closed by a seal."""
+        return (self.path / SEAL).exists()
+
+    def seed(self, number: int | None) -> Seed:
+        """The seed of a run that is there, or the one asked for."""
+        if number is None and self.manifest is not None and self.manifest.commitment is not None:
+            if not (self.path / SEED_FILE).exists():
+                raise RunRefused(
+                    f"{self.path / SEED_FILE} is gone: without its seed this run can be verified, but not taken up again"
+                )
+            return Seed.read(self.path)
+        return Seed.of(number)
+
+    def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
+        """Check that the run there is the same, or, once the model has passed `probe`, write seed and manifest."""
+        if self.manifest is None:
+            if extend is not None:
+                raise BadInput(f"extend={extend}: {self.path} holds no run to extend; ask for n={extend} at once")
+            self._begin_anew(manifest, probe, secret)
+        elif self.manifest.schema == 1:
+            raise RunRefused(
+                f"{self.path} was written by Vauban 0.1: it can be verified and gives claims, but is not taken up again; "
+                "give another --out"
+            )
+        else:
+            lines = list(manifests.differences(self.manifest.raw, manifest.raw, ignore=("data.spec", "versions")))
+            if lines:
+                shown = "\n  ".join(lines[:6])
+                raise RunRefused(
+                    f"{self.path} holds a run with other settings, and votes of the two cannot be mixed:\n  {shown}\n"
+                    "give the settings of that run to go on with it, or another --out to begin a new one"
+                )
+        self.record, length = read_record(self.path, self.manifest)
+        self._claims = self._sealed_claims()
+        if extend is not None and extend not in extensions_of(self.record.method):
+            self._extend(extend)
+            self.record, length = read_record(self.path, self.manifest)
+        self._length = length
+
+    def _begin_anew(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None) -> None:
+        files = [p.name for p in self.path.iterdir() if p.name != SEED_FILE and not p.name.startswith(".")]
+        if files:
+            raise RunRefused(f"{self.path} is not empty and is no run (it holds {min(files)}): give another --out")
+        probe()
+        if secret is not None:
+            secret.write(self.path)
+        manifests.write_json(self.path / manifests.FILE, manifest.raw)
+        self.manifest = manifest
+
+    def _extend(self, n: int) -> None:
+        record = self.record
+        extended = extend_method(record.method, [n])
+        if not record.method.finished(record.votes):
+            raise RunRefused(f"{self.path} is not finished: finish it with the same command first, then extend it")
+        self._unseal()
+        text = "".join(extension_lines(extended, record.manifest.identity))
+        replace_file(self.path / EXTENSIONS, text.encode())
+
+    def _sealed_claims(self) -> dict[str, Certificates] | None:
+        """The claims of a finished run, once claims files and seal are known to be what its votes say; None if it is not."""
+        record = self.record
+        if not self.sealed or not record.method.finished(record.votes, sealed=True):
+            return None
+        claims = record.claims()
+        texts = record.texts(claims)
+        try:
+            kept = all((self.path / name).read_text() == text for name, text in texts.items())
+            kept = kept and json.loads((self.path / SEAL).read_text()) == record.seal(texts)
+        except (OSError, ValueError):
+            kept = False
+        if not kept:
+            raise Lie(
+                f"{self.path} is finished, but its {CLAIMS} or {SEAL} is not what its votes say (vauban verify tells more): "
+                f"remove both and give the same command again to derive them anew"
+            )
+        return claims
+
+    def keep(self, record: Record) -> None:
+        """Keep one record; with the first one a seal is broken."""
+        if self._log is None:
+            self._unseal()
+            self._log = Log(self.path / self.record.votes.file, self._length)
+        votes: Any = self.record.votes
+        votes.add(record)
+        now = time.monotonic()
+        late = now - self._written > _SECOND
+        for line in votes.new_lines(record, self.record.manifest.identity, all=late):
+            self._log.append(line)
+            self._written = now
+
+    def _unseal(self) -> None:
+        for name in (SEAL, *(path.name for path in self.path.glob("claims*.csv"))):
+            (self.path / name).unlink(missing_ok=True)
+
+    def finish(self) -> Certificates:
+        """Read the votes back, derive every claims file from them, and seal the run."""
+        if self._log is not None:
+            self._close_log()
+            self.record, _ = read_record(self.path, self.manifest)
+        elif self._claims is not None:
+            return list(self._claims.values())[-1]
+        record = self.record
+        if not record.method.finished(record.votes, sealed=True):
+            raise Incomplete(
+                f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
+                f"{len(record.manifest.data.index)} inputs: what is there is kept; run the same command again to go on"
+            )
+        return write_claims(self.path, record)
+
+    def _close_log(self) -> None:
+        """Write what is not written yet, and close the file."""
+        log, self._log = self._log, None
+        if log is not None:
+            try:
+                for line in self.record.votes.unwritten_lines(self.record.manifest.identity):
+                    log.append(line)
+            finally:
+                log.close()
+
+
+def write_claims(folder: Path, record: RunRecord) -> Certificates:
+    """Write the claims and the seal of a run whose votes are all in; returns the latest claims."""
+    claims = record.claims()
+    texts = record.texts(claims)
+    for name, text in texts.items():
+        replace_file(folder / name, text.encode())
+    replace_file(folder / SEAL, json.dumps(record.seal(texts), indent=1).encode() + b"\n")
+    return list(claims.values())[-1]
+
+
+def save_run(path: str | Path, record: RunRecord) -> Path:
+    """Write the run folder of certificates that were made in memory, as if votes had been kept there all along."""
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(not name.startswith(".") for name in os.listdir(folder)):
+        raise RunRefused(f"{folder} is not empty: give another path")
+    if record.secret is not None:
+        record.secret.write(folder)
+    record.manifest.law()  # one that has no text form could not be read again
+    manifests.write_json(folder / manifests.FILE, record.manifest.raw)
+    run = record.manifest.identity
+    replace_file(folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(run)).encode())
+    write_claims(folder, record)
+    return folder

@@ -1,0 +1,377 @@
+"""Votes as they are requested and kept: counts per class at each look, or the vote of every view, and the lines that hold them.
+
+A table accepts records one by one, refuses what its run could not have produced, and knows its lines and its digest. It is the
+same table for a run in memory, a run that is being resumed, and a run that somebody else verifies.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.laws.exact import Ballots
+
+Counts = NDArray[np.int64]
+
+STAGES = ("choose", "count", "predict")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts per class [c] of the first `votes` votes of one input, in the stage "choose" or "count"."""
+
+    input: int
+    stage: str
+    votes: int
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class BallotPiece:
+    """Votes of the views first, first + 1, … of one input: classes [n], or sets of them bool [n, classes]."""
+
+    input: int
+    first: int
+    votes: NDArray
+
+
+Record = Tally | BallotPiece
+
+
+@dataclass(frozen=True)
+class CountRequest:
+    """A request for the counts of the first `look` votes of an input in a stage.
+
+    `sure`: votes needed regardless of these counts [look]; `most`: how many may ever be needed, None for no end. `after`,
+    `before`: where a stage does not begin with its first vote, how many votes are counted already, and their counts.
+    """
+
+    stage: str
+    look: int
+    sure: int = 0
+    most: int | None = None
+    after: int = 0
+    before: Counts | None = None
+
+
+CountRequests = Generator[CountRequest, Counts, None]
+"""Generator that yields count requests about one input and receives the counts."""
+
+
+def counts_at(stage: str, looks: Sequence[int], after: int = 0, before: Counts | None = None) -> CountRequests:
+    """Requests for counts at each of the looks, rising and above `after`, whatever they are."""
+    for look in looks:
+        yield CountRequest(stage, look, looks[-1], looks[-1], after, before)
+
+
+@dataclass(frozen=True)
+class KeptCounts:
+    """What an input has already: counts that chose its label, and counts at its first looks, in order."""
+
+    chosen: Counts | None = None
+    looks: Sequence[Counts] = field(default_factory=list)
+
+    def after(self, tally: Tally) -> KeptCounts:
+        """With one tally more."""
+        if tally.stage == "choose":
+            return KeptCounts(tally.counts, self.looks)
+        return KeptCounts(self.chosen, [*self.looks, tally.counts])
+
+
+class SampledVotes:
+    """Counts of m inputs so far. `look_at(i)`: how many votes the i-th look is at, None if there is none.
+
+    `index` [m]: the number of each input in its data set; `truth` [m]: true labels, if known. `n0`: how many uncounted votes
+    choose the label that is certified; 0 where it is the true one.
+    """
+
+    file = "tallies.jsonl"
+
+    def __init__(
+        self,
+        index: Sequence[int],
+        num_classes: int,
+        look_at: Callable[[int], int | None],
+        truth: Sequence[int] | None = None,
+        n0: int = 0,
+    ):
+        self.index, self.num_classes, self.n0 = [int(number) for number in index], num_classes, n0
+        self.truth, self._look_at = truth, look_at
+        self._positions = {number: position for position, number in enumerate(self.index)}
+        self.chosen: list[Counts | None] = [None] * len(self.index)
+        self.looks: list[list[Counts]] = [[] for _ in self.index]
+
+    def add(self, tally: Tally) -> None:
+        """Keep a tally; ValueError says why it cannot be one of this run."""
+        position = self._positions.get(tally.input)
+        if position is None:
+            raise ValueError(f"input {tally.input} is not in the manifest")
+        if tally.stage == "choose":
+            if tally.votes != self.n0:
+                raise ValueError(f"{tally.votes} votes in stage 'choose' are not a look of this run")
+            if self.chosen[position] is not None:
+                raise ValueError(f"input {tally.input} has its label chosen twice")
+            self.chosen[position] = tally.counts
+            return
+        looks = self.looks[position]
+        if self.n0 and self.chosen[position] is None:
+            raise ValueError(f"input {tally.input} has no votes that chose its label")
+        if tally.stage not in STAGES or tally.votes != self._look_at(len(looks)):
+            raise ValueError(
+                f"{tally.votes} votes in stage {tally.stage!r} of input {tally.input} are not its next look: they are no look "
+                "of this run, or counted twice, or an earlier look is missing"
+            )
+        if looks and (looks[-1] > tally.counts).any():
+            raise ValueError(f"input {tally.input} loses votes before its look at {tally.votes}")
+        looks.append(tally.counts)
+
+    def kept(self, position: int) -> KeptCounts:
+        """What an input has already."""
+        return KeptCounts(self.chosen[position], list(self.looks[position]))
+
+    def label(self, position: int) -> int | None:
+        """The label that is certified: the true one, or the one that votes chose; None while they have not."""
+        chosen = self.chosen[position]
+        if self.n0:
+            return None if chosen is None else int(chosen.argmax())
+        return None if self.truth is None else int(self.truth[position])
+
+    def labels(self, positions: Sequence[int]) -> Counts:
+        """The labels that are certified at these positions [n]."""
+        found = [self.label(position) for position in positions]
+        if None in found:
+            raise ValueError(f"input {self.index[positions[found.index(None)]]} has no label to certify")
+        return np.array(found, dtype=np.int64)
+
+    def votes_of(self, position: int) -> int:
+        """How many counted votes an input has."""
+        return int(self.looks[position][-1].sum()) if self.looks[position] else 0
+
+    @property
+    def votes_cast(self) -> int:
+        """How many counted votes there are in all."""
+        return sum(map(self.votes_of, range(len(self.index))))
+
+    @property
+    def begun(self) -> list[int]:
+        """Positions of the inputs with a first look."""
+        return [position for position, looks in enumerate(self.looks) if looks]
+
+    def line(self, tally: Tally, run: str) -> str:
+        """The line that holds a tally in the run with identity `run`, without its newline."""
+        some = {str(c): int(count) for c, count in enumerate(tally.counts) if count}
+        body = {"input": tally.input, "stage": tally.stage, "votes": tally.votes, "counts": some}
+        return checked_line(body, run)
+
+    def parse(self, line: str, run: str) -> Tally:
+        """Read a line back; ValueError says what is wrong with it."""
+        body = checked_body(line, run)
+        counts = np.zeros(self.num_classes, dtype=np.int64)
+        for label, count in body["counts"].items():
+            if not 0 <= int(label) < self.num_classes or type(count) is not int or count < 1:
+                raise ValueError(f"it counts {count} votes for class {label} of {self.num_classes}")
+            counts[int(label)] = count
+        if counts.sum() != body["votes"] or type(body["votes"]) is not int:
+            raise ValueError(f"its counts sum to {counts.sum()}, not to {body['votes']}")
+        return Tally(body["input"], body["stage"], body["votes"], counts)
+
+    def take(self, tallies: Iterable[Tally], where: Callable[[int], str]) -> None:
+        """Keep tallies read from a file, in whatever order its lines are; `where(i)` names the i-th in an error."""
+        listed = list(enumerate(tallies))
+        for number, tally in sorted(listed, key=lambda pair: (pair[1].input, pair[1].stage, pair[1].votes)):
+            try:
+                self.add(tally)
+            except ValueError as problem:
+                raise ValueError(f"{where(number)}: {problem}") from None
+
+    def new_lines(self, tally: Tally, run: str, *, all: bool = False) -> Iterator[str]:
+        """The lines to append now that a tally is kept."""
+        yield self.line(tally, run)
+
+    def unwritten_lines(self, run: str) -> Iterator[str]:
+        """Lines of records that are kept and not written yet: none, since every tally is written at once."""
+        return iter(())
+
+    def tallies(self) -> Iterator[Tally]:
+        """Every tally, sorted by input, stage and votes."""
+        for number, position in sorted(self._positions.items()):
+            chosen = self.chosen[position]
+            if chosen is not None:
+                yield Tally(number, "choose", int(chosen.sum()), chosen)
+            for counts in self.looks[position]:
+                yield Tally(number, "count", int(counts.sum()), counts)
+
+    def lines(self, run: str) -> Iterator[str]:
+        """Every line, sorted by input, stage and votes."""
+        return (self.line(tally, run) for tally in self.tallies())
+
+    def digest(self, run: str) -> str:
+        """A hash of all lines, whatever their order in the file."""
+        return hashlib.sha256("\n".join(self.lines(run)).encode()).hexdigest()
+
+
+class BallotVotes:
+    """The votes of all views of m inputs so far: `there` [m, views] says which are in, `votes` what they are.
+
+    `sets`: whether a view votes for a set of classes (a threshold) in place of one class. `truth` [m]: true labels, if known.
+    """
+
+    file = "ballots.jsonl"
+
+    def __init__(
+        self, index: Sequence[int], num_classes: int, views: int, sets: bool, truth: Sequence[int] | None = None
+    ):
+        self.index, self.num_classes, self.views, self.sets = [int(n) for n in index], num_classes, views, sets
+        self.truth = truth
+        self._positions = {number: position for position, number in enumerate(self.index)}
+        shape = (len(self.index), views)
+        self.there = np.zeros(shape, dtype=bool)
+        self.votes = np.zeros((*shape, num_classes) if sets else shape, dtype=bool if sets else _kind(num_classes))
+        self._written = np.zeros(shape, dtype=bool)
+
+    def add(self, piece: BallotPiece) -> None:
+        """Keep a piece; ValueError says why it cannot be one of this run."""
+        position = self._positions.get(piece.input)
+        if position is None:
+            raise ValueError(f"input {piece.input} is not in the manifest")
+        where = position, slice(piece.first, piece.first + len(piece.votes))
+        there = self.there[where]
+        if there.any() and (there & (self.votes[where] != piece.votes).reshape(len(there), -1).any(axis=1)).any():
+            raise ValueError(f"views of input {piece.input} have voted otherwise before")
+        self.votes[where] = piece.votes
+        self.there[where] = True
+
+    @property
+    def complete(self) -> list[int]:
+        """Positions of the inputs whose every view has voted."""
+        return np.flatnonzero(self.there.all(axis=1)).tolist()
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The numbers (input position * views + view) that have not voted, as ranges [start, stop)."""
+        return _ranges(~self.there.ravel())
+
+    @property
+    def votes_cast(self) -> int:
+        """How many views have voted."""
+        return int(self.there.sum())
+
+    def ballots(self, positions: Sequence[int]) -> Ballots:
+        """The ballots of these inputs."""
+        return Ballots(self.votes[list(positions)], self.num_classes)
+
+    def line(self, piece: BallotPiece, run: str) -> str:
+        """The line that holds a piece in the run with identity `run`, without its newline."""
+        packed = base64.b64encode(zlib.compress(_bytes(piece.votes, self.num_classes), 9)).decode()
+        body = {"input": piece.input, "first": piece.first, "count": len(piece.votes), "votes": packed}
+        return checked_line(body, run)
+
+    def parse(self, line: str, run: str) -> BallotPiece:
+        """Read a line back; ValueError says what is wrong with it."""
+        body = checked_body(line, run)
+        first, count = body["first"], body["count"]
+        if type(first) is not int or type(count) is not int or not 0 <= first < first + count <= self.views:
+            raise ValueError(f"it holds views {first} to {first} + {count} of {self.views}")
+        return BallotPiece(body["input"], first, self._unpacked(base64.b64decode(body["votes"]), count))
+
+    def take(self, pieces: Iterable[BallotPiece], where: Callable[[int], str]) -> None:
+        """Keep pieces read from a file; `where(i)` names the i-th in an error."""
+        for number, piece in enumerate(pieces):
+            try:
+                self.add(piece)
+            except ValueError as problem:
+                raise ValueError(f"{where(number)}: {problem}") from None
+        self._written |= self.there
+
+    def new_lines(self, piece: BallotPiece, run: str, *, all: bool = False) -> Iterator[str]:
+        """The lines to append now that a piece is kept: of its input if that is whole, or, with `all`, of everything."""
+        position = self._positions[piece.input]
+        if all:
+            return self.unwritten_lines(run)
+        return self._lines_of([position], run) if self.there[position].all() else iter(())
+
+    def unwritten_lines(self, run: str) -> Iterator[str]:
+        """Lines of votes that are kept and not written yet."""
+        return self._lines_of(np.flatnonzero((self.there & ~self._written).any(axis=1)).tolist(), run)
+
+    def _lines_of(self, positions: Iterable[int], run: str) -> Iterator[str]:
+        """A line for every run of unwritten votes. One that is written twice, after an interruption, does no harm."""
+        for position in positions:
+            for start, stop in _ranges(self.there[position] & ~self._written[position]):
+                yield self.line(BallotPiece(self.index[position], start, self.votes[position, start:stop]), run)
+                self._written[position, start:stop] = True
+
+    def lines(self, run: str) -> Iterator[str]:
+        """Every line, one for each input."""
+        for position, number in enumerate(self.index):
+            yield self.line(BallotPiece(number, 0, self.votes[position]), run)
+
+    def digest(self, run: str) -> str:
+        """A hash of all votes in order, however they were divided into lines."""
+        content = _bytes(self.votes.reshape(-1, *self.votes.shape[2:]), self.num_classes)
+        return hashlib.sha256(run.encode() + content).hexdigest()
+
+    def _unpacked(self, packed: bytes, count: int) -> NDArray:
+        width = -(-self.num_classes // 8) if self.sets else _kind(self.num_classes).itemsize
+        try:
+            raw = zlib.decompressobj().decompress(packed, count * width + 1)
+        except zlib.error:
+            raise ValueError("its votes cannot be unpacked") from None
+        if len(raw) != count * width:
+            raise ValueError(f"it does not hold {count} votes")
+        if self.sets:
+            bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8).reshape(count, width), axis=1)
+            if bits[:, self.num_classes :].any():
+                raise ValueError(f"it holds votes for classes beyond {self.num_classes - 1}")
+            return bits[:, : self.num_classes].astype(bool)
+        votes = np.frombuffer(raw, dtype=_kind(self.num_classes))
+        if (votes >= self.num_classes).any():
+            raise ValueError(f"it holds a vote for class {votes.max()} of {self.num_classes}")
+        return votes
+
+
+VoteTable = SampledVotes | BallotVotes
+
+
+def checked_line(body: dict[str, Any], run: str) -> str:
+    """One line of JSON with a check that binds it to the run with identity `run`."""
+    text = json.dumps(body, separators=(",", ":"))
+    return f'{text[:-1]},"check":"{_check(run, text)}"}}'
+
+
+def checked_body(line: str, run: str) -> dict[str, Any]:
+    """The content of a line; ValueError unless it is written exactly as `checked_line` writes it for this run."""
+    body: dict[str, Any] = json.loads(line)
+    del body["check"]
+    if checked_line(body, run) != line:
+        raise ValueError("its check does not fit: it was altered, or belongs to another run")
+    return body
+
+
+def _check(run: str, text: str) -> str:
+    return hashlib.sha256(f"{run}\n{text}".encode()).hexdigest()[:16]
+
+
+def _bytes(votes: NDArray, num_classes: int) -> bytes:
+    if votes.ndim == 2:
+        return np.packbits(votes.astype(bool), axis=1).tobytes()
+    return votes.astype(_kind(num_classes)).tobytes()
+
+
+def _kind(num_classes: int) -> np.dtype:
+    """The smallest unsigned type that holds a class."""
+    return np.dtype("<u1") if num_classes <= 2**8 else np.dtype("<u2") if num_classes <= 2**16 else np.dtype("<u4")
+
+
+def _ranges(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The stretches [start, stop) of a mask that are True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
