@@ -54,7 +54,7 @@ def test_votes_that_are_not_counted_choose_the_label(smoothed: vb.SmoothedClassi
 
 
 def test_top_k_needs_a_label_and_grows_with_k(smoothed: vb.SmoothedClassifier) -> None:
-    with pytest.raises(BadInput, match="k=2 without y"):
+    with pytest.raises(BadInput, match="k=2 with labels chosen by votes"):
         smoothed.certify(X, k=2, n=1_000)
     one = smoothed.certify(X, [0, 0, 1, 2], k=1, n=2_000, bounds="simuem", seed=1)
     two = smoothed.certify(X, [0, 0, 1, 2], k=2, n=2_000, bounds="simuem", seed=1)
@@ -94,11 +94,21 @@ def test_arithmetic_follows_the_input(half_spaces: Model) -> None:
     assert "every change whose L2 norm" in certs.claim
 
 
-def test_a_module_is_put_in_evaluation_mode() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.9))
+def test_a_module_votes_in_evaluation_mode_and_is_left_as_it_was() -> None:
+    seen = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(self.training)
+            return x
+
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.9).eval(), Spy())
     smoothed = vb.SmoothedClassifier(module, vb.Gaussian(0.5), num_classes=3)
-    smoothed.certify(torch.zeros(1, 4), [0], n=100)
-    assert not module.training
+    for call in (lambda: smoothed.certify(torch.zeros(1, 4), [0], n=100), lambda: smoothed.predict(torch.zeros(1, 4))):
+        call()
+        assert seen
+        assert not any(seen)
+        assert [part.training for part in module.modules()] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(

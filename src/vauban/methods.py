@@ -97,6 +97,11 @@ class CertifySettings:
             n0=check_n0(CHOOSING_VOTES if n0 is None else n0) if label == "votes" else 0,
         )
 
+    def checked(self, law: AnyLaw, num_classes: int) -> CertifySettings:
+        """The same settings checked anew; those of a manifest must come out as they went in."""
+        given = {key: value for key, value in self.to_json().items() if key != "n0" or value}
+        return CertifySettings.of(law, num_classes, **given)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; an exact method has only k and label."""
         values = {key: value for key, value in asdict(self).items() if value is not None}
@@ -258,6 +263,23 @@ class FixedMethod(SampledMethod):
         return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha))
 
 
+def until_decided(rule: Rule, label: int | None, n0: int, kept: KeptCounts) -> CountRequests:
+    """Requests for counts at the rule's looks until it has decided about `label`; None lets n0 uncounted votes choose it."""
+    if label is None:
+        chosen = yield CountRequest("choose", n0, most=n0)
+        label = int(chosen.argmax())
+    wins = [int(counts[label]) for counts in kept.looks]
+    after = votes = rule.votes_at(len(wins))
+    before = kept.looks[-1] if wins else None
+    while not wins or rule.goes_on(wins):
+        look = rule.next_look(votes)
+        if look is None:
+            return
+        counts = yield CountRequest("count", look, most=rule.last_look, after=after, before=before)
+        wins.append(int(counts[label]))
+        votes = look
+
+
 @dataclass(frozen=True)
 class SequentialMethod(SampledMethod):
     """Votes stop input by input, when the policy's rule has decided about its label."""
@@ -285,19 +307,7 @@ class SequentialMethod(SampledMethod):
         return self.rule.next_look(self.rule.votes_at(number))
 
     def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
-        if label is None:
-            chosen = yield CountRequest("choose", self.settings.n0, most=self.settings.n0)
-            label = int(chosen.argmax())
-        wins = [int(counts[label]) for counts in kept.looks]
-        after = votes = self.rule.votes_at(len(wins))
-        before = kept.looks[-1] if wins else None
-        while not wins or self.rule.goes_on(wins):
-            look = self.rule.next_look(votes)
-            if look is None:
-                return
-            counts = yield CountRequest("count", look, most=self.rule.last_look, after=after, before=before)
-            wins.append(int(counts[label]))
-            votes = look
+        return until_decided(self.rule, label, self.settings.n0, kept)
 
     def finished(self, votes: SampledVotes, sealed: bool = False) -> bool:
         """Without a last vote, once every input has a first look. In a `sealed` run, too: there an input may have been given

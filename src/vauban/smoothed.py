@@ -14,15 +14,15 @@ import torch
 
 from vauban import __version__
 from vauban.certificates import UNIT_RANGE, Certificates
-from vauban.engine.block_convolution import replaced_by_blocks
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, device_name, threads
 from vauban.engine.sampler import Sampler, make_sampler
 from vauban.errors import BadInput
 from vauban.inputs import Batch, Inputs, collect, prepare
+from vauban.laws.exact import Ballots
 from vauban.laws.law import Law
-from vauban.methods import CertifySettings, Method, method_for
+from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import ComputeSection, DataSection, InputSection, Manifest, ModelSection
@@ -194,6 +194,8 @@ class SmoothedClassifier:
         method = method_for(settings, law, self.num_classes, batch.shape, self.deviation(batch.inputs))
         if method.endless and out is None and seconds is None:
             raise BadInput("stop=anytime has no last vote: say for how many seconds, or use grid or target")
+        if chosen == "given" and batch.labels is None:
+            raise BadInput(f"{batch.spec} has no labels to certify: give y, or let votes choose them (label='votes')")
         if out is not None:
             self._check_text_form()
         vote = self._executor(on)
@@ -216,6 +218,20 @@ class SmoothedClassifier:
                 if not method.endless:
                     raise
             return store.finish()
+
+    def ballots(self, x: Any, progress: Any = False) -> Ballots:
+        """The vote of every view of each input; the smoothing must be exact."""
+        batch, law = self.collect(x), self.smoothing.law
+        method = method_for(CertifySettings(label="votes"), law, self.num_classes, batch.shape)
+        if not isinstance(method, ExactMethod):
+            raise BadInput(f"{law.spec} is sampled: it has no list of views that could all vote")
+        votes = method.empty_votes(batch.index.tolist(), None)
+        with self.ready(batch.inputs):
+            sampler = self.sampler(batch.inputs, method)
+            sampler.probe(batch.inputs.values)
+            for _, piece, _ in _Job(self, batch, method, sampler, None, votes, progress, "voting").here():
+                votes.add(piece)  # type: ignore[arg-type]
+        return votes.ballots(range(len(batch)))
 
     def plan(self, x: Any, **settings: Any) -> Any:
         """What `certify(x, …)` with these settings can prove, and what it costs here (see `vauban.planning.plan`)."""
@@ -296,7 +312,7 @@ class SmoothedClassifier:
             torch=str(torch.__version__),
             block=sampler.block_size if shared and isinstance(sampler, Sampler) else None,
             compile=getattr(sampler, "compiled", False) or None,
-            by_blocks=replaced_by_blocks(network.model) or None if self.device.type == "cuda" else None,
+            by_blocks=network.by_blocks or None,
         )
         on_grid = inputs.levels is not None
         preprocessing = "8-bit values divided by 255" if on_grid else "floats as given"

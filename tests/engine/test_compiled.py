@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
+from vauban.engine.compiled import noise
+from vauban.engine.network import Network
+from vauban.engine.sampler import Sampler
+from vauban.engine.scheduler import Block
 from vauban.errors import BadInput
-from vauban.inputs import prepare
 from vauban.models import build as network
-from vauban.runs.certify import Settings, Source, certify
+from vauban.runs.verify import verify_run
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build, grid
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.random import Stream, addresses, round_keys
-from vauban.runs.verify import verify_run
-from vauban.voting import Voter
-from vauban.voting.compiled import noise
-from vauban.voting.poll import Place
 
 CPU = torch.device("cpu")
+TRUTH = [0, 1, 2, 0]
 X = torch.randint(0, 256, (4, 1, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
-PLACES = [Place(X[i], Stream(Seed.of(3), "count", 10 + i), 40 * i) for i in range(2)]
+BLOCKS = [Block(X[i], Stream(Seed.of(3), "count", 10 + i), 40 * i) for i in range(2)]
 
 
 def pixels(views: torch.Tensor) -> torch.Tensor:
@@ -38,9 +38,8 @@ def test_a_compiler_that_fails_costs_a_warning(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(torch, "compile", broken)
     net = network("cnn-small:channels=1,classes=3,size=6", seed=1).eval()
     smoothed = SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, compile=True)
-    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "small", "m" * 64)
     with pytest.warns(UserWarning, match="torch.compile failed .no compiler here.: votes are cast without it"):
-        certify(tmp_path / "run", smoothed, prepare(X), source, Settings(n=100, alpha=0.01), seed=1)
+        smoothed.certify(X, TRUTH, n=100, alpha=0.01, seed=1, out=tmp_path / "run")
     assert "compile" not in json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]
     verify_run(tmp_path / "run")
 
@@ -56,9 +55,8 @@ def test_tuning_is_asked_of_the_compiler_and_said_in_the_manifest(
 
     monkeypatch.setattr(torch, "compile", same)
     net = network("cnn-small:channels=1,classes=3,size=6", seed=1).eval()
-    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "small", "m" * 64)
     smoothed = SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, compile="tuned")
-    certify(tmp_path / "run", smoothed, prepare(X), source, Settings(n=100, alpha=0.01), seed=1)
+    smoothed.certify(X, TRUTH, n=100, alpha=0.01, seed=1, out=tmp_path / "run")
     assert asked
     assert all(how["options"]["max_autotune"] for how in asked)  # type: ignore[index]
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["compile"] == "tuned"
@@ -70,13 +68,11 @@ def test_tuning_is_asked_of_the_compiler_and_said_in_the_manifest(
 @pytest.mark.slow
 def test_compiled_votes_are_the_plain_ones_and_the_manifest_says_so(tmp_path: Path) -> None:
     net = network("cnn-small:channels=1,classes=3,size=6", seed=1).eval()
-    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "small", "m" * 64)
     lines = []
     for compile_ in (False, True, "tuned"):
         smoothed = SmoothedClassifier(net, "gaussian:sigma=0.25", num_classes=3, rows=40, block=20, compile=compile_)
         folder = tmp_path / str(compile_)
-        settings = Settings(n=400, alpha=0.01, stop="target:radius=0.1")
-        certify(folder, smoothed, prepare(X), source, settings, seed=1)
+        smoothed.certify(X, TRUTH, n=400, alpha=0.01, stop="target:radius=0.1", seed=1, out=folder)
         verify_run(folder)
         text = (folder / "tallies.jsonl").read_text()
         lines.append([{**json.loads(line), "check": ""} for line in text.splitlines()])
@@ -98,22 +94,22 @@ def test_noise_compiled_with_the_network_has_the_same_bits_and_is_one_graph(
     spec: str, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU as a GPU would do it: no number is waited for, no part of the work stays outside."""
-    want = Voter(pixels, build(spec), 36, 20, CPU, block=10)
-    plain = want.answer(want.made(PLACES, 255))
+    want = Sampler(Network(pixels, CPU), build(spec), 36, 255, 20, block=10)
+    plain = want.answer(want.made(BLOCKS))
     monkeypatch.setattr(GridNoise, "_on_cpu", lambda self, words: False)
     monkeypatch.setattr(grid, "_LONG", 0 if long else grid._LONG)
-    monkeypatch.setattr(Voter, "_fuses", property(lambda self: self.compiled))
+    monkeypatch.setattr(Sampler, "_fuses", property(lambda self: self.compiled))
     torch._dynamo.utils.counters.clear()
-    fast = Voter(pixels, build(spec), 36, 20, CPU, block=10, compiled=True)
-    got = fast.answer(fast.made(PLACES, 255))
+    fast = Sampler(Network(pixels, CPU), build(spec), 36, 255, 20, block=10, compiled=True)
+    got = fast.answer(fast.made(BLOCKS))
     assert torch.equal(got.scores, plain.scores)
     assert np.array_equal(got.votes(), plain.votes())
     assert not torch._dynamo.utils.counters["graph_break"]
-    program = noise(want, torch.stack([place.x for place in PLACES]), 255)
+    program = noise(want, torch.stack([block.x for block in BLOCKS]))
     assert program is not None
-    streams, starts = [place.stream for place in PLACES], [place.start for place in PLACES]
+    streams, starts = [block.stream for block in BLOCKS], [block.start for block in BLOCKS]
     with torch.inference_mode():
         views = program(X[:2], addresses(streams, starts), round_keys(Seed.of(3), CPU))
     assert torch.equal(pixels(views), plain.scores)
-    again = fast.answer(fast.made(PLACES[::-1], 255))
+    again = fast.answer(fast.made(BLOCKS[::-1]))
     assert torch.equal(again.scores.view(2, 10, 36).flip(0), plain.scores.view(2, 10, 36))

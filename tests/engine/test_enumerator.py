@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from vauban.engine.enumerator import Enumerator
+from vauban.engine.network import Network
 from vauban.errors import BadInput
+from vauban.methods import CertifySettings, ExactMethod, method_for
 from vauban.models import build as network
 from vauban.smoothing import build
-from vauban.voting.enumerator import Enumerator, as_ballots
 
 X = torch.randint(0, 256, (7, 1, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 SPLITTING = "splitting:sigma=0.05"  # 44 views
@@ -20,11 +22,11 @@ def sums(views: torch.Tensor) -> torch.Tensor:
 
 
 def enumerator(model=sums, rows: int = 10, in_flight: int = 1, spec: str = SPLITTING, **more: object) -> Enumerator:
-    return Enumerator(model, build(spec), 5, rows, torch.device("cpu"), in_flight, **more)
+    return Enumerator(Network(model, torch.device("cpu")), build(spec), 5, 44, rows, in_flight, **more)
 
 
 def all_votes(one: Enumerator, begin: int = 0, end: int | None = None) -> np.ndarray:
-    firsts, votes = zip(*one.cast(X, 44, begin, end), strict=True)
+    firsts, votes = zip(*one.cast(X, begin, end), strict=True)
     ends = [first + len(v) for first, v in zip(firsts, votes, strict=True)]
     assert [begin, *ends[:-1]] == list(firsts)
     return np.concatenate(votes)
@@ -59,11 +61,34 @@ def test_views_sit_in_the_same_row_wherever_one_begins() -> None:
     assert (all_votes(enumerator(row_number, rows=8, in_flight=3), 77) == whole[77:]).all()
 
 
-def test_tick_counts_every_vote() -> None:
-    told: list[int] = []
-    for _ in enumerator(in_flight=4).cast(X, 44, 5, 200, told.append):
-        pass
-    assert sum(told) == 195
+def method() -> ExactMethod:
+    made = method_for(CertifySettings(label="votes"), build(SPLITTING).law, 5, X.shape[1:])
+    assert isinstance(made, ExactMethod)
+    return made
+
+
+@pytest.mark.parametrize("most", [None, 1, 13, 60, 1_000])
+@pytest.mark.parametrize(("rows", "in_flight"), [(10, 1), (8, 3), (100, 2)])
+def test_pieces_of_ranges_are_the_votes_of_all_and_every_vote_is_told(
+    rows: int, in_flight: int, most: int | None
+) -> None:
+    """Whatever the ranges, and whoever casts them: shapes are the same, and pieces of one input each say which votes they are."""
+    one, told = enumerator(rows=rows, in_flight=in_flight), list[int]()
+    table = method().empty_votes(range(100, 107), None)
+    table.there[2, 5:30] = True  # these are in already
+    table.votes[2, 5:30] = one_by_one().reshape(7, 44)[2, 5:30]
+    pending = one.pending(method(), table, X, most=most)
+    assert sum(work.stop - work.first for work in pending) == 7 * 44 - 25
+    for work in pending[::-1]:
+        left = work
+        for key, piece, last in one.run([work], method(), on_votes=told.append):
+            assert key == work.key
+            left = left.after(piece)
+            assert last == (left.first == work.stop)
+            table.add(piece)
+    assert sum(told) == 7 * 44 - 25
+    assert table.there.all()
+    assert (table.votes.ravel() == one_by_one()).all()
 
 
 def test_sets_of_classes() -> None:
@@ -72,10 +97,8 @@ def test_sets_of_classes() -> None:
 
     votes = all_votes(enumerator(chances, threshold=0.3 - 1e-4))
     assert votes.tolist() == [[1, 1, 0, 0, 0]] * 308
-    assert as_ballots(votes, 7, 5).shape == (7, 44, 5)
-    assert as_ballots(votes, 7, 5).dtype == bool
+    assert votes.dtype == bool
     assert not all_votes(enumerator(chances, threshold=0.6)).any()
-    assert as_ballots(one_by_one(), 7, 5).shape == (7, 44)
 
 
 def test_nan_is_refused_with_and_without_a_threshold() -> None:
@@ -86,13 +109,13 @@ def test_nan_is_refused_with_and_without_a_threshold() -> None:
         with pytest.raises(BadInput, match="NaN on 10 views"):
             all_votes(enumerator(nan, threshold=threshold))
         with pytest.raises(BadInput, match="NaN"):
-            enumerator(nan, threshold=threshold).probe(X, 44)
+            enumerator(nan, threshold=threshold).probe(X)
 
 
 def test_probe_is_content_with_an_honest_model() -> None:
-    enumerator().probe(X, 44)
+    enumerator().probe(X)
     small = network("cnn-small:channels=1,classes=5,size=6", seed=0).eval()
-    enumerator(small, rows=25).probe(X, 44)
+    enumerator(small, rows=25).probe(X)
 
 
 def test_probe_finds_answers_that_change() -> None:
@@ -100,7 +123,7 @@ def test_probe_finds_answers_that_change() -> None:
         return sums(views) + torch.rand(len(views), 5)
 
     with pytest.raises(BadInput, match="two answers"):
-        enumerator(moody).probe(X, 44)
+        enumerator(moody).probe(X)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 10, 25, 49, 100])
@@ -115,12 +138,12 @@ def test_probe_finds_views_that_are_not_judged_alone(rows: int) -> None:
 
     for model in (by_mean, by_rest):
         with pytest.raises(BadInput, match="depends on the other views"):
-            enumerator(model, rows=rows).probe(X, 44)
+            enumerator(model, rows=rows).probe(X)
 
 
 def test_probe_is_content_with_a_model_that_reuses_its_answer() -> None:
     buffer = torch.zeros(100, 5)
-    enumerator(lambda views: buffer[: len(views)].copy_(sums(views)), rows=25).probe(X, 44)
+    enumerator(lambda views: buffer[: len(views)].copy_(sums(views)), rows=25).probe(X)
 
 
 def test_whole_scores_can_vote_with_a_threshold() -> None:
@@ -135,9 +158,9 @@ def test_probe_finds_scores_that_depend_on_the_row() -> None:
         return sums(views) + 1e-6 * torch.arange(len(views))[:, None]
 
     with pytest.raises(BadInput, match="at 10 rows"):
-        enumerator(by_row).probe(X, 44)
+        enumerator(by_row).probe(X)
 
 
 def test_a_wrong_answer_is_named() -> None:
     with pytest.raises(BadInput, match=r"\(10, 5\) are needed"):
-        enumerator(lambda views: torch.zeros(len(views), 4)).probe(X, 44)
+        enumerator(lambda views: torch.zeros(len(views), 4)).probe(X)

@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from vauban.errors import BadInput, RunRefused
-from vauban.inputs import prepare
 from vauban.models import build as network
-from vauban.runs.certify import Settings, Source, certify
-from vauban.smoothed import SmoothedClassifier
 from vauban.runs.verify import verify_run
+from vauban.smoothed import SmoothedClassifier
 
 PICTURES = torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
 SPEC = "gaussian:sigma=0.25"
@@ -44,16 +42,14 @@ def test_bf16_is_the_network_cast_and_the_views_cast_after_they_are_made() -> No
 
 
 def test_the_manifest_says_which_and_another_is_another_run(tmp_path: Path) -> None:
-    inputs, source = prepare(PICTURES), Source("test", "d" * 64, [0, 1, 2], [0, 1, 2], "small", "m" * 64)
-
     def run(precision: str) -> None:
         smoothed = SmoothedClassifier(small(), SPEC, num_classes=3, precision=precision)
-        certify(tmp_path / "run", smoothed, inputs, source, Settings(n=100, alpha=0.01), seed=1)
+        smoothed.certify(PICTURES, [0, 1, 2], n=100, alpha=0.01, seed=1, out=tmp_path / "run")
 
     run("bf16")
     verify_run(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["dtype"] == "bfloat16"
-    with pytest.raises(RunRefused, match='compute.dtype: the run has "bfloat16", now "float32"'):
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["precision"] == "bf16"
+    with pytest.raises(RunRefused, match='compute.precision: the run has "bf16", now "fp32"'):
         run("fp32")
 
 

@@ -3,44 +3,43 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, Lie, RunRefused
-from vauban.inputs import prepare
-from vauban.runs import tallies
-from vauban.runs.certify import Settings, Source, certify, locked
-from vauban.runs.derive import certificates, read_votes
-from vauban.smoothed import SmoothedClassifier
+from vauban.files import locked
+from vauban.runs.run import Run
 from vauban.runs.verify import verify_run
+from vauban.smoothed import SmoothedClassifier
 
 Model = Callable[[torch.Tensor], torch.Tensor]
-INPUTS = prepare(torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))
+INPUTS = torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 INDEX = [0, 10, 20, 30, 40, 50]
 TRUTH = [0, 1, 1, 1, 2, 1]
-SETTINGS = Settings(k=1, n=1_300, alpha=0.01)
-
-
-def source(model_sha256: str = "m" * 64, truth: list[int] | None = TRUTH) -> Source:
-    return Source("test", "d" * 64, INDEX, truth, "half-spaces", model_sha256)
+SETTINGS = {"k": 1, "n": 1_300, "alpha": 0.01}
+TALLIES = "tallies.jsonl"
 
 
 def run(
     folder: Path,
     model: Model,
-    settings: Settings = SETTINGS,
+    settings: dict[str, Any] = SETTINGS,
     *,
     seed: int | None = 7,
     order: list[int] | None = None,
     in_flight: int = 1,
-    origin: Source | None = None,
+    truth: list[int] | None = TRUTH,
+    sha256: str = "m" * 64,
     num_classes: int = 3,
 ) -> bytes:
-    smoothed = SmoothedClassifier(model, "gaussian:sigma=0.25", num_classes=num_classes, in_flight=in_flight)
-    certify(folder, smoothed, INPUTS, origin or source(), settings, seed=seed, order=order)
-    return b"\n".join(sorted((folder / tallies.FILE).read_bytes().splitlines()))
+    base = BaseClassifier(model, "half-spaces", sha256)
+    smoothed = SmoothedClassifier(base, "gaussian:sigma=0.25", num_classes=num_classes, in_flight=in_flight)
+    smoothed.certify(INPUTS, truth, index=INDEX, out=folder, seed=seed, order=order, **settings)
+    return b"\n".join(sorted((folder / TALLIES).read_bytes().splitlines()))
 
 
 class Interrupted(Exception):
@@ -108,42 +107,42 @@ def test_a_finished_run_casts_no_more_votes(tmp_path: Path, half_spaces: Model) 
 
 def test_prefixes_are_kept_and_claims_for_other_settings_cost_no_votes(tmp_path: Path, half_spaces: Model) -> None:
     run(tmp_path / "run", half_spaces)
-    votes = read_votes(tmp_path / "run")
-    assert sorted(votes.at) == [100, 200, 500, 1000, 1300]
-    radii = {n: certificates(votes, n=n)[0].radius for n in votes.at}
+    opened = Run.open(tmp_path / "run")
+    assert sorted(opened.counts) == [100, 200, 500, 1000, 1300]
+    radii = {n: opened.certificates(n=n).radius for n in opened.counts}
     decided = ~np.isnan(radii[100])
     assert decided.any()
     assert np.nanmax(radii[1300]) > np.nanmax(radii[100])
-    certs, index = certificates(votes, k=2, alpha=1e-6, bounds="half")
-    assert (certs.k, certs.alpha, certs.bounds, index.tolist()) == (2, 1e-6, "half", INDEX)
+    certs = opened.certificates(k=2, alpha=1e-6, bounds="half")
+    assert (certs.k, certs.alpha, certs.bounds, certs.index.tolist()) == (2, 1e-6, "half", INDEX)
     with pytest.raises(BadInput, match="n=300 is no look.*100, 200"):
-        certificates(votes, n=300)
+        opened.certificates(n=300)
 
 
 def test_labels_chosen_by_votes_are_kept_as_votes(tmp_path: Path, half_spaces: Model) -> None:
-    settings = Settings(n=500, alpha=0.01, label="votes", n0=50)
+    settings = {"n": 500, "alpha": 0.01, "label": "votes", "n0": 50}
     whole = run(tmp_path / "run", half_spaces, settings)
     for calls in (0, 1, 2, 5, 6, 7):
         with pytest.raises(Interrupted):
             run(tmp_path / str(calls), failing_after(half_spaces, calls), settings)
         assert run(tmp_path / str(calls), half_spaces, settings) == whole
-    votes = read_votes(tmp_path / "run")
-    certs, _ = certificates(votes)
-    assert certs.label.tolist() == [int(votes.chosen[i].counts.argmax()) for i in range(6)]
+    opened = Run.open(tmp_path / "run")
+    certs = opened.certificates()
+    assert certs.label.tolist() == [int(opened.votes.chosen[i].argmax()) for i in range(6)]
     assert certs.truth is not None
-    unlabelled = run(tmp_path / "unlabelled", half_spaces, settings, origin=source(truth=None))
+    unlabelled = run(tmp_path / "unlabelled", half_spaces, settings, truth=None)
     assert b"choose" in unlabelled
-    assert certificates(read_votes(tmp_path / "unlabelled"))[0].truth is None
+    assert Run.open(tmp_path / "unlabelled").certificates().truth is None
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"settings": Settings(k=2, n=1_300, alpha=0.01)}, "statistics.k: the run has 1, now 2"),
-        ({"settings": Settings(n=1_400, alpha=0.01)}, "statistics.n"),
-        ({"settings": Settings(n=1_300, alpha=0.02)}, "statistics.alpha"),
-        ({"origin": source("x" * 64)}, "model.sha256"),
-        ({"seed": 8}, "seed_commitment"),
+        ({"settings": SETTINGS | {"k": 2}}, "settings.k: the run has 1, now 2"),
+        ({"settings": SETTINGS | {"n": 1_400}}, "settings.n"),
+        ({"settings": SETTINGS | {"alpha": 0.02}}, "settings.alpha"),
+        ({"sha256": "x" * 64}, "model.sha256"),
+        ({"seed": 8}, "seed.commitment"),
     ],
 )
 def test_a_folder_of_another_run_is_refused_and_left_alone(
@@ -180,21 +179,21 @@ def test_a_wrong_model_begins_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "truth", "complaint"),
     [
-        (Settings(n=5, alpha=0.01), TRUTH, "the least is 7"),
-        (Settings(k=3), TRUTH, "k=3 of 3 classes"),
-        (Settings(alpha=2.0), TRUTH, "alpha=2.0"),
-        (Settings(label="votes", k=2), TRUTH, "only k=1"),
-        (Settings(label="votes", n0=0), TRUTH, "n0=0"),
-        (Settings(label="guess"), TRUTH, "'given' or 'votes'"),
-        (Settings(), None, "--label votes"),
-        (Settings(), [0, 1, 2, 3, 0, 0], "label 3 of input 3"),
+        ({"n": 5, "alpha": 0.01}, TRUTH, "the least is 7"),
+        ({"k": 3}, TRUTH, "k=3 of 3 classes"),
+        ({"alpha": 2.0}, TRUTH, "alpha=2.0"),
+        ({"label": "votes", "k": 2}, TRUTH, "only k=1"),
+        ({"label": "votes", "n0": 0}, TRUTH, "n0=0"),
+        ({"label": "guess"}, TRUTH, "'given' or 'votes'"),
+        ({"label": "given"}, None, "label='votes'"),
+        ({}, [0, 1, 2, 3, 0, 0], "label 3 of input 3"),
     ],
 )
 def test_bad_settings_leave_nothing_behind(
-    tmp_path: Path, half_spaces: Model, settings: Settings, truth: list[int] | None, complaint: str
+    tmp_path: Path, half_spaces: Model, settings: dict, truth: list[int] | None, complaint: str
 ) -> None:
     with pytest.raises(BadInput, match=complaint):
-        run(tmp_path / "run", half_spaces, settings, origin=source(truth=truth))
+        run(tmp_path / "run", half_spaces, settings, truth=truth)
     assert not (tmp_path / "run").exists()
 
 
@@ -204,10 +203,10 @@ def test_the_manifest_says_what_the_claim_depends_on(tmp_path: Path, half_spaces
     assert "every change whose L2 norm is less than its radius" in manifest["claim"]
     assert "pictures on that grid" in manifest["claim"]
     assert manifest["threat"]["ball"] == "open"
-    assert manifest["arithmetic"]["mode"] == "grid"
-    assert 0 < manifest["arithmetic"]["deviation_per_view"] < 1e-14
+    assert manifest["inputs"]["arithmetic"] == "grid"
+    assert 0 < manifest["inputs"]["deviation_per_view"] < 1e-14
     assert manifest["compute"]["rows"] == 100
-    assert manifest["statistics"]["looks"][-1] == 1_300
+    assert manifest["method"]["looks"][-1] == 1_300
 
 
 def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spaces: Model) -> None:
@@ -222,8 +221,8 @@ def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spac
 
 def test_a_seal_does_not_outlive_the_votes_it_closed(tmp_path: Path, half_spaces: Model) -> None:
     whole = run(tmp_path / "run", half_spaces)
-    kept = (tmp_path / "run" / tallies.FILE).read_bytes().splitlines(keepends=True)
-    (tmp_path / "run" / tallies.FILE).write_bytes(b"".join(kept[:-1]))
+    kept = (tmp_path / "run" / TALLIES).read_bytes().splitlines(keepends=True)
+    (tmp_path / "run" / TALLIES).write_bytes(b"".join(kept[:-1]))
     with pytest.raises(Interrupted):
         run(tmp_path / "run", failing_after(half_spaces, 0))
     assert not (tmp_path / "run" / "seal.json").exists()

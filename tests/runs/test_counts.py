@@ -7,7 +7,7 @@ import pytest
 from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.runs.counts import claims_csv, read_counts
+from vauban.runs.counts_file import read_counts
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
 
 def test_claims_are_rounded_down_and_empty_where_abstained() -> None:
     certs = derive([[1000, 0, 0], [500, 500, 0]], [0, 0], law("gaussian:sigma=0.5"))
-    header, first, second, end = claims_csv(certs).split("\n")
-    assert header == "index,label,radius,abstained"
-    index, label, radius, abstained = first.split(",")
-    assert (index, label, abstained) == ("0", "0", "false")
+    header, first, second, end = certs.to_csv().split("\n")
+    assert header == "index,label,radius,abstained,truth"
+    index, label, radius, abstained, truth = first.split(",")
+    assert (index, label, abstained, truth) == ("0", "0", "false", "0")
     assert certs.radius[0] - 1e-9 < float(radius) <= certs.radius[0]
-    assert second == "1,0,,true"
+    assert second == "1,0,,true,0"
     assert end == ""

@@ -13,20 +13,23 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from vauban.certificates import derive_stopped
-from vauban.inputs import Inputs
+from vauban.certificates import derive_sequential
+from vauban.engine.network import Network
+from vauban.engine.sampler import Sampler
+from vauban.engine.scheduler import Scheduler, Work
 from vauban.laws import law
 from vauban.laws.topk import probability_needed
+from vauban.methods import until_decided
 from vauban.seed import Seed
-from vauban.smoothed import SmoothedClassifier
+from vauban.smoothing import Gaussian
 from vauban.stopping import AnytimeRule, GridRule, Rule
 from vauban.stopping import policy as stop
-from vauban.voting.inquiry import Inquiry, until_decided
+from vauban.votes import KeptCounts
 
 SIGMA, ALPHA, N, INPUTS = 0.25, 0.05, 300, 3_000
 LAW = law(f"gaussian:sigma={SIGMA}")
 STEPS = 40  # of noise up to which a view votes for the label
-PIXELS = Inputs(torch.full((INPUTS, 1), 128, dtype=torch.uint8), 255)
+PIXELS = torch.full((INPUTS, 1), 128, dtype=torch.uint8)
 
 
 def votes_for_label(views: torch.Tensor) -> torch.Tensor:
@@ -55,9 +58,9 @@ def rule_of(text: str) -> Rule:
     return stop(text).rule(LAW, n=N, alpha=ALPHA)
 
 
-def asked(rule: Rule, chooses: bool) -> Iterator[tuple[int, Inquiry]]:
+def works(rule: Rule, chooses: bool) -> Iterator[Work]:
     for i in range(INPUTS):
-        yield i, until_decided(rule, None if chooses else 1, 20)
+        yield Work(i, PIXELS[i], until_decided(rule, None if chooses else 1, 20, KeptCounts()))
 
 
 P = true_probability()
@@ -73,15 +76,16 @@ GRID = f"grid:step={EDGE / 2 * (1 + 1e-6)!r}"
 def test_false_claims_are_as_rare_as_promised(text: str, chooses: bool, cases_tried: Callable[[int], None]) -> None:
     assert float(probability_needed(LAW, [EDGE * (1 + 1e-6)])[0]) >= P
     rule = rule_of(text)
-    smoothed = SmoothedClassifier(votes_for_label, f"gaussian:sigma={SIGMA}", num_classes=2, rows=1_000, block=25)
+    sampler = Sampler(Network(votes_for_label, torch.device("cpu")), Gaussian(SIGMA), 2, 255, 1_000, block=25)
+    sampler.probe(PIXELS)
     looks: list[list[np.ndarray]] = [[] for _ in range(INPUTS)]
     label = np.ones(INPUTS, dtype=np.int64)
-    for one in smoothed.poll(PIXELS, asked(rule, chooses), Seed.of(11), share=True):
+    for one, _ in Scheduler(sampler, Seed.of(11)).run(works(rule, chooses)):
         if one.stage == "choose":
-            label[one.number] = int(one.counts.argmax())
+            label[one.input] = int(one.counts.argmax())
         else:
-            looks[one.number].append(one.counts)
-    certs = derive_stopped([np.stack(some) for some in looks], label, LAW, rule, alpha=ALPHA)
+            looks[one.input].append(one.counts)
+    certs = derive_sequential([np.stack(some) for some in looks], label, LAW, rule, alpha=ALPHA)
     wins = sum(int(some[-1][1]) for some in looks)
     votes = sum(int(some[-1].sum()) for some in looks)
     assert abs(wins / votes - P) < 0.02  # the engine's noise has the table's law (early stopping moves this a little)

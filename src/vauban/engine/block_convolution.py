@@ -19,13 +19,6 @@ def replace_by_blocks(module: nn.Module) -> None:
                 setattr(part, name, BlockConvolution(child))
 
 
-def replaced_by_blocks(model: object) -> list[str]:
-    """The names of convolutions that are computed over blocks."""
-    if not isinstance(model, nn.Module):
-        return []
-    return [name for name, part in model.named_modules() if isinstance(part, BlockConvolution)]
-
-
 class BlockConvolution(nn.Conv2d):
     """A convolution of stride s, computed with stride 1: blocks of s x s pixels are its pixels, and their numbers its channels.
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vauban.engine.block_convolution import replace_by_blocks
+from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput
 from vauban.specs import choose
 
@@ -104,6 +104,12 @@ class Network:
         finally:
             for part, mode in zip(parts, modes, strict=True):
                 part.training = mode
+
+    @property
+    def by_blocks(self) -> list[str]:
+        """The names of convolutions that are computed over blocks of pixels."""
+        named = self.model.named_modules() if isinstance(self.model, nn.Module) else ()
+        return [name for name, part in named if isinstance(part, BlockConvolution)]
 
     @property
     def dtype(self) -> torch.dtype:

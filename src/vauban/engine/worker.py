@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +102,8 @@ class Worker:
         if isinstance(model, torch.nn.Module):
             model = model.to(setup.options["device"]).eval()
         smoothed = SmoothedClassifier(model, setup.smoothing, **setup.options)
+        self._ready = ExitStack()
+        self._ready.enter_context(smoothed.ready(setup.samples))
         self._sampler = smoothed.sampler(setup.samples, setup.method, rows=setup.rows, block=setup.block)
         self._fingerprint = worker_fingerprint(self._sampler, code, setup.sha256, setup.samples.values)
         blocks = getattr(self._sampler, "blocks", 1)

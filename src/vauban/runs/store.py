@@ -234,6 +234,8 @@ class FolderStore:
                 )
         self.record, length = read_record(self.path, self.manifest)
         self._claims = self._sealed_claims()
+        if self._claims is None:
+            self._unseal()
         if extend is not None and extend not in extensions_of(self.record.method):
             self._extend(extend)
             self.record, length = read_record(self.path, self.manifest)

@@ -83,6 +83,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
     on_grid = inputs.levels is not None and law.on_grid
     expected: list[tuple[str, Any, Any]] = [
         ("the method", manifest.method_name, manifest.method.name),
+        ("the settings", manifest.settings, manifest.settings.checked(law, manifest.data.num_classes)),
         ("the claim's wording", manifest.claim, words(manifest)),
         ("the threat", manifest.threat, threat_of(manifest.method.law)),
         ("the arithmetic", inputs.arithmetic, "grid" if on_grid else "float"),

@@ -6,31 +6,36 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from vauban.engine.network import BaseClassifier
 from vauban.errors import Incomplete, Lie, RunRefused
-from vauban.inputs import prepare
-from vauban.runs import manifest as manifests
-from vauban.runs import tallies
-from vauban.runs.certify import Settings, Source, certify
-from vauban.runs.derive import read_votes, seal
-from vauban.runs.tallies import Tally
-from vauban.smoothed import SmoothedClassifier
+from vauban.runs.store import read_record
 from vauban.runs.verify import verify_run
+from vauban.smoothed import SmoothedClassifier
+from vauban.votes import SampledVotes, Tally
 
 Model = Callable[[torch.Tensor], torch.Tensor]
+TALLIES = SampledVotes.file
 
 
 @pytest.fixture
 def run(tmp_path: Path, half_spaces: Model) -> Path:
-    inputs = prepare(torch.tensor([[0] * 8, [127] * 8, [255] * 8, [64] * 8], dtype=torch.uint8))
-    smoothed = SmoothedClassifier(half_spaces, "gaussian:sigma=0.25", num_classes=3)
-    source = Source("test", "d" * 64, [0, 1, 2, 3], [0, 1, 2, 0], "half-spaces", "m" * 64)
-    certify(tmp_path / "run", smoothed, inputs, source, Settings(n=300, alpha=0.001), seed=1)
+    inputs = torch.tensor([[0] * 8, [127] * 8, [255] * 8, [64] * 8], dtype=torch.uint8)
+    base = BaseClassifier(half_spaces, "half-spaces", "m" * 64)
+    smoothed = SmoothedClassifier(base, "gaussian:sigma=0.25", num_classes=3)
+    smoothed.certify(inputs, [0, 1, 2, 0], n=300, alpha=0.001, seed=1, out=tmp_path / "run")
     return tmp_path / "run"
+
+
+def line(folder: Path, *tally: Any) -> str:
+    """A line with a check that fits."""
+    record, _ = read_record(folder)
+    return record.votes.line(Tally(*tally), record.manifest.identity)  # type: ignore[arg-type]
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -45,8 +50,8 @@ def test_an_honest_run_holds(run: Path) -> None:
 
 
 def test_a_larger_radius_is_a_lie(run: Path) -> None:
-    line = (run / "claims.csv").read_text().split("\n")[2]
-    radius = line.split(",")[2]
+    claim = (run / "claims.csv").read_text().split("\n")[2]
+    radius = claim.split(",")[2]
     edit(run / "claims.csv", radius, f"{float(radius) + 1e-9:.9f}")
     with pytest.raises(Lie, match=r"claims.csv line 3 says .* the votes say"):
         verify_run(run)
@@ -64,13 +69,13 @@ def test_a_larger_radius_is_a_lie(run: Path) -> None:
         ('"label": [0,1,2,0]', '"label": [0,1,2,1]'),
         ("is less than its radius", "is at most twice its radius"),
         ('"sha256": "mmm', '"sha256": "nnn'),
-        ('"schema": 1', '"schema": 2'),
+        ('"schema": 2', '"schema": 1'),
         ('"metric": "L2 norm"', '"metric": "Linf norm"'),
         ('"levels": 255', '"levels": -1'),
         ("gaussian:sigma=0.25", "gaussian"),
         ('"alpha": 0.001', '"alpha": "x"'),
         ('"shape": [8]', '"shape": [0]'),
-        ('"statistics"', '"statisticz"'),
+        ('"settings"', '"settingz"'),
         ("{", "["),
     ],
 )
@@ -81,11 +86,10 @@ def test_a_changed_manifest_is_a_lie(run: Path, old: str, new: str) -> None:
 
 
 def test_removed_added_and_doubled_lines_are_lies(run: Path) -> None:
-    path = run / tallies.FILE
+    path = run / TALLIES
     lines = path.read_text().splitlines(keepends=True)
-    identity = manifests.identity(manifests.read(run))
-    extra = Tally(7, "count", 300, np.array([300, 0, 0])).line(identity) + "\n"
-    odd_look = Tally(0, "count", 150, np.array([150, 0, 0])).line(identity) + "\n"
+    extra = line(run, 7, "count", 300, np.array([300, 0, 0])) + "\n"
+    odd_look = line(run, 0, "count", 150, np.array([150, 0, 0])) + "\n"
     for changed in (lines[1:], lines[:-1], [*lines, lines[0]], [*lines, extra], [*lines, odd_look]):
         path.write_text("".join(changed))
         with pytest.raises(Lie):
@@ -93,27 +97,25 @@ def test_removed_added_and_doubled_lines_are_lies(run: Path) -> None:
 
 
 def test_votes_forged_with_a_fitting_check_still_break_the_claims_and_the_seal(run: Path) -> None:
-    identity = manifests.identity(manifests.read(run))
-    path = run / tallies.FILE
+    path = run / TALLIES
     lines = path.read_text().splitlines()
-    earlier = read_votes(run).at[200][3].counts
-    forged = Tally(3, "count", 300, earlier + np.array([100, 0, 0])).line(identity)
+    earlier = read_record(run)[0].votes.looks[3][1]  # type: ignore[union-attr]
+    forged = line(run, 3, "count", 300, earlier + np.array([100, 0, 0]))
     path.write_text(
-        "\n".join([*(line for line in lines if not ('"input":3' in line and '"votes":300' in line)), forged, ""])
+        "\n".join([*(one for one in lines if not ('"input":3' in one and '"votes":300' in one)), forged, ""])
     )
     with pytest.raises(Lie, match=r"claims\.csv line 5"):
         verify_run(run)
-    claims, _ = seal(read_votes(run))
-    (run / "claims.csv").write_text(claims)
-    with pytest.raises(Lie, match="the tallies changed after the run was sealed"):
+    record, _ = read_record(run)
+    (run / "claims.csv").write_text(record.texts(record.claims())["claims.csv"])
+    with pytest.raises(Lie, match=r"tallies\.jsonl changed after the run was sealed"):
         verify_run(run)
 
 
 def test_prefix_counts_that_shrink_are_a_lie(run: Path) -> None:
-    identity = manifests.identity(manifests.read(run))
-    path = run / tallies.FILE
+    path = run / TALLIES
     lines = path.read_text().splitlines()
-    shrinking = Tally(0, "count", 200, np.array([0, 200, 0])).line(identity)
+    shrinking = line(run, 0, "count", 200, np.array([0, 200, 0]))
     path.write_text("\n".join([*(x for x in lines if not ('"input":0' in x and '"votes":200' in x)), shrinking, ""]))
     with pytest.raises(Lie, match="loses votes"):
         verify_run(run)
@@ -143,7 +145,7 @@ def test_another_seed_file_is_a_lie_and_none_is_fine(run: Path) -> None:
 
 
 def test_an_unfinished_run_is_incomplete_not_a_lie(run: Path) -> None:
-    path = run / tallies.FILE
+    path = run / TALLIES
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
     (run / "seal.json").unlink()
     (run / "claims.csv").unlink()
@@ -157,13 +159,15 @@ def test_no_run_at_all(tmp_path: Path) -> None:
 
 
 def test_verify_imports_no_torch(run: Path) -> None:
-    code = (
-        f"import sys; from vauban.runs.verify import verify_run; verify_run({str(run)!r}); sys.exit('torch' in sys.modules)"
-    )
+    code = f"import sys; from vauban.runs.verify import verify_run; verify_run({str(run)!r}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_copied_run_holds_elsewhere(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     verify_run(tmp_path / "copy")
-    assert json.loads((tmp_path / "copy" / "seal.json").read_text()).keys() == {"manifest", "tallies", "claims"}
+    assert json.loads((tmp_path / "copy" / "seal.json").read_text()).keys() == {
+        "manifest.json",
+        "tallies.jsonl",
+        "claims.csv",
+    }

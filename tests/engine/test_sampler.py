@@ -7,11 +7,12 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from vauban.engine.network import Network
+from vauban.engine.sampler import Sampler
 from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian
 from vauban.smoothing.random import Stream
-from vauban.voting import Voter
 
 CPU = torch.device("cpu")
 STREAM = Stream(Seed.of(1), "count", 3)
@@ -19,18 +20,18 @@ X = torch.randint(0, 256, (4,), dtype=torch.uint8, generator=torch.Generator().m
 Model = Callable[[torch.Tensor], torch.Tensor]
 
 
-def voter(model: Model, rows: int = 50, in_flight: int = 1, num_classes: int = 3) -> Voter:
-    return Voter(model, Gaussian(0.5), num_classes, rows, CPU, in_flight)
+def sampler(model: Model, rows: int = 50, in_flight: int = 1, num_classes: int = 3) -> Sampler:
+    return Sampler(Network(model, CPU), Gaussian(0.5), num_classes, 255, rows, in_flight)
 
 
-def cast(v: Voter, looks: list[int], after: int = 0) -> list[tuple[int, list[int]]]:
-    return [(look, counts.tolist()) for look, counts in v.cast(X, STREAM, looks, 255, after=after)]
+def cast(v: Sampler, looks: list[int], after: int = 0) -> list[tuple[int, list[int]]]:
+    return [(look, counts.tolist()) for look, counts in v.cast(X, STREAM, looks, after=after)]
 
 
 def test_counts_are_those_of_counting_by_hand(half_spaces: Model) -> None:
     words = STREAM.words(0, 130, Gaussian(0.5).words(X.shape, 255), CPU)
     by_hand = half_spaces(Gaussian(0.5).views(X[None], words, 255)).argmax(1)
-    for look, counts in cast(voter(half_spaces), [1, 49, 50, 51, 130]):
+    for look, counts in cast(sampler(half_spaces), [1, 49, 50, 51, 130]):
         assert counts == torch.bincount(by_hand[:look], minlength=3).tolist()
 
 
@@ -38,13 +39,13 @@ def test_counts_are_those_of_counting_by_hand(half_spaces: Model) -> None:
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 def test_shape_and_flight_change_no_count(half_spaces: Model, rows: int, in_flight: int) -> None:
     looks = [10, 137, 400]
-    assert cast(voter(half_spaces, rows, in_flight), looks) == cast(voter(half_spaces), looks)
+    assert cast(sampler(half_spaces, rows, in_flight), looks) == cast(sampler(half_spaces), looks)
 
 
 @pytest.mark.parametrize("after", [1, 50, 99, 123])
 def test_going_on_from_a_look_adds_up(half_spaces: Model, after: int) -> None:
-    whole = dict(cast(voter(half_spaces), [after, 300]))
-    rest = dict(cast(voter(half_spaces), [300], after=after))
+    whole = dict(cast(sampler(half_spaces), [after, 300]))
+    rest = dict(cast(sampler(half_spaces), [300], after=after))
     assert np.array_equal(np.add(whole[after], rest[300]), whole[300])
 
 
@@ -56,7 +57,7 @@ def test_every_forward_pass_has_the_same_shape_and_no_view_is_voted_twice(half_s
         return half_spaces(views)
 
     told: list[int] = []
-    list(voter(spy).cast(X, STREAM, [30, 120], 255, tick=told.append))
+    list(sampler(spy).cast(X, STREAM, [30, 120], on_votes=told.append))
     assert [len(batch) for batch in seen] == [50, 50, 50]
     assert sum(told) == 120
     assert len(torch.unique(torch.cat(seen), dim=0)) == 150
@@ -64,7 +65,7 @@ def test_every_forward_pass_has_the_same_shape_and_no_view_is_voted_twice(half_s
 
 def test_frequencies_are_those_of_the_closed_form(half_spaces: Model) -> None:
     n = 40_000
-    counts = dict(cast(voter(half_spaces, rows=1000), [n]))[n]
+    counts = dict(cast(sampler(half_spaces, rows=1000), [n]))[n]
     mean, spread = float(X.double().mean() / 255), 0.5 / 2
     cuts = norm.cdf([0.25, 0.75], loc=mean, scale=spread)
     expected = np.diff([0, *cuts, 1])
@@ -72,11 +73,11 @@ def test_frequencies_are_those_of_the_closed_form(half_spaces: Model) -> None:
 
 
 def test_first_of_equal_scores_wins() -> None:
-    assert cast(voter(lambda views: torch.zeros(len(views), 3)), [10]) == [(10, [10, 0, 0])]
+    assert cast(sampler(lambda views: torch.zeros(len(views), 3)), [10]) == [(10, [10, 0, 0])]
 
 
 def test_scores_need_not_be_a_tensor() -> None:
-    assert cast(voter(lambda views: np.eye(3)[np.full(len(views), 2)]), [10]) == [(10, [0, 0, 10])]  # type: ignore
+    assert cast(sampler(lambda views: np.eye(3)[np.full(len(views), 2)]), [10]) == [(10, [0, 0, 10])]  # type: ignore
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_scores_need_not_be_a_tensor() -> None:
 )
 def test_wrong_answers_are_refused(model: Model, complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
-        cast(voter(model), [100])
+        cast(sampler(model), [100])
 
 
 def test_one_nan_among_many_views_is_noticed(half_spaces: Model) -> None:
@@ -99,4 +100,4 @@ def test_one_nan_among_many_views_is_noticed(half_spaces: Model) -> None:
         return scores
 
     with pytest.raises(BadInput, match="NaN on 2 views"):
-        cast(voter(sometimes), [100])
+        cast(sampler(sometimes), [100])

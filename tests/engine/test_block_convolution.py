@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from vauban.inputs import prepare
-from vauban.engine.block_convolution import ByBlocks, take_by_blocks, taken_by_blocks, to_fast_layout
+from vauban.engine import network as network_module
+from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
+from vauban.engine.network import Network, channels_last_is_faster
 from vauban.models import load
-from vauban.runs.certify import Settings, Source, certify
 from vauban.runs.manifest import read
 from vauban.smoothed import SmoothedClassifier
 
@@ -30,7 +30,7 @@ def test_blocks_give_what_pixels_give() -> None:
     for (kernel, stride, padding, size), channels in product(SHAPES, (1, 3, 6)):
         plain = nn.Conv2d(channels, 4, kernel, stride, padding, bias=channels != 3).double()
         x = torch.randn(2, channels, size, size + 1, dtype=torch.double)
-        blocks = ByBlocks(plain)
+        blocks = BlockConvolution(plain)
         assert blocks.training
         torch.testing.assert_close(blocks(x), plain(x))
         torch.testing.assert_close(blocks(x.contiguous(memory_format=torch.channels_last)), plain(x))
@@ -38,7 +38,7 @@ def test_blocks_give_what_pixels_give() -> None:
 
 def test_blocks_take_and_refuse_what_pixels_do() -> None:
     plain = nn.Conv2d(3, 4, 7, 2, 1)
-    blocks = ByBlocks(plain)
+    blocks = BlockConvolution(plain)
     for x in (torch.rand(3, 12, 12), torch.rand(0, 3, 12, 12)):
         torch.testing.assert_close(blocks(x), plain(x))
     for shape, why in (
@@ -53,7 +53,7 @@ def test_blocks_take_and_refuse_what_pixels_do() -> None:
 
 def test_blocks_lie_as_tensor_cores_take_them() -> None:
     taken: list[torch.Tensor] = []
-    blocks = ByBlocks(nn.Conv2d(3, 4, 7, 2, 3))
+    blocks = BlockConvolution(nn.Conv2d(3, 4, 7, 2, 3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn.functional, "conv2d", lambda *tensors: taken.extend(tensors[:2]) or tensors[0])
         blocks(torch.rand(2, 3, 12, 12))
@@ -65,7 +65,7 @@ def test_blocks_lie_as_tensor_cores_take_them() -> None:
 def test_blocks_are_of_the_weights_as_they_are() -> None:
     torch.manual_seed(0)
     plain, x = nn.Conv2d(3, 4, 7, 2, 3), torch.rand(2, 3, 12, 12)
-    blocks = ByBlocks(plain)
+    blocks = BlockConvolution(plain)
     with torch.no_grad():
         plain.weight.mul_(2)
         assert plain.bias is not None
@@ -115,18 +115,18 @@ class Odd(nn.Module):
         return torch.cat([part.flatten(1) for part in (*parts, again)], dim=1)
 
 
-def test_only_plain_strides_over_few_channels_are_taken_by_blocks() -> None:
+def test_only_plain_strides_over_few_channels_are_replaced_by_blocks() -> None:
     torch.manual_seed(0)
     module, x = Odd().eval(), torch.rand(2, 3, 21, 20)
     before, keys = module(x), set(module.state_dict())
-    assert to_fast_layout(module, 3, "cpu")
-    assert not taken_by_blocks(module)
-    take_by_blocks(module)
-    assert taken_by_blocks(module) == ["stem", "same", "again.0"]
+    assert channels_last_is_faster(module, 3, "cpu")
+    assert not Network(module, torch.device("cpu")).by_blocks
+    replace_by_blocks(module)
+    assert Network(module, torch.device("cpu")).by_blocks == ["stem", "same", "again.0"]
     torch.testing.assert_close(module(x), before)
     assert set(module.state_dict()) == keys
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module.stem))):
-        again = other if isinstance(other, ByBlocks) else other.stem
+        again = other if isinstance(other, BlockConvolution) else other.stem
         torch.testing.assert_close(again(x), module.stem(x), rtol=0, atol=0)
     module.load_state_dict({name: 2 * value for name, value in module.state_dict().items()})
     torch.testing.assert_close(module.stem(x), nn.functional.conv2d(x, module.stem.weight, module.stem.bias, 2, 3))
@@ -142,22 +142,29 @@ def test_each_device_and_precision_has_its_layout(
     device: str, precision: str, channels_last: bool, by_blocks: list[str]
 ) -> None:
     module = load("resnet50", allow_random=True).module
-    assert to_fast_layout(module, 3, device, precision) == channels_last
-    assert taken_by_blocks(module) == by_blocks
-    assert not to_fast_layout(module, 1, device, precision)
+    strides = [part.weight.stride() for part in module.modules() if isinstance(part, nn.Conv2d)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network_module, "check_precision", lambda precision, device: precision)
+        network, flat = (Network(module, torch.device(device), precision) for _ in range(2))
+    network.prepare(3)
+    assert network.channels_last == channels_last
+    assert network.by_blocks == by_blocks
+    assert not Network(module, torch.device("cpu")).by_blocks
+    assert [part.weight.stride() for part in module.modules() if isinstance(part, nn.Conv2d)] == strides
+    flat.prepare(1)
+    assert not flat.channels_last
 
 
-def test_a_run_says_which_convolutions_are_taken_by_blocks(tmp_path: Any) -> None:
+def test_a_run_says_which_convolutions_are_replaced_by_blocks(tmp_path: Any) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 4)).eval()
     blocks = copy.deepcopy(plain)
-    take_by_blocks(blocks)
-    inputs = prepare(np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8))
-    source = Source("random", "0" * 64, [0, 1, 2], [0, 0, 0], "a network", "0" * 64)
+    replace_by_blocks(blocks)
+    inputs = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
     said = []
     for name, module in (("plain", plain), ("blocks", blocks)):
         smoothed = SmoothedClassifier(module, "gaussian:sigma=0.5", num_classes=4, rows=20)
-        certify(tmp_path / name, smoothed, inputs, source, Settings(n=100), seed=1)
-        said.append(read(tmp_path / name)["compute"])
+        smoothed.certify(inputs, [0, 0, 0], n=100, seed=1, out=tmp_path / name)
+        said.append(read(tmp_path / name).raw["compute"])
     assert said[1].pop("by_blocks") == ["0"]
     assert said[0] == said[1]

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from vauban.engine import device_memory
+from vauban.engine.device_memory import fitting_rows, largest_that_fits
+from vauban.engine.sampler import Sampler, choose_block
 from vauban.errors import OutOfMemory
 from vauban.inputs import prepare
+from vauban.methods import CertifySettings, method_for
 from vauban.smoothed import SmoothedClassifier
-from vauban.voting import memory
-from vauban.voting.choosing import choose_block
-from vauban.voting.memory import fitting_rows, largest_that_fits
 
 INPUTS = prepare(torch.zeros(2, 8, dtype=torch.uint8))
 
@@ -57,7 +58,7 @@ def test_rows_fit_into_free_memory(
     assert fitting_rows(trial, numbers, torch.device("cpu")) == found
     if most == 10**6:
         assert len(calls) == 2
-    monkeypatch.setattr(memory, "largest_that_fits", lambda *_: 0)
+    monkeypatch.setattr(device_memory, "largest_that_fits", lambda *_: 0)
     with pytest.raises(OutOfMemory, match="not even one view"):
         fitting_rows(trial, numbers, torch.device("cpu"))
 
@@ -70,8 +71,15 @@ def test_blocks_are_about_a_hundred_and_divide_the_rows() -> None:
 
 def test_a_fixed_number_of_votes_keeps_one_input_a_shape(half_spaces: Callable) -> None:
     smoothed = SmoothedClassifier(half_spaces, "gaussian:sigma=0.25", num_classes=3, rows=1_000)
-    alone, shared = smoothed.voter(INPUTS), smoothed.voter(INPUTS, share=True)
-    assert (alone.places, shared.places, shared.block_size) == (1, 10, 100)
-    assert smoothed.voter(INPUTS, share=True) is shared
+    law = smoothed.smoothing.law
+
+    def sampler(stop: str) -> Sampler:
+        settings = CertifySettings.of(law, 3, n=1_000, stop=stop)
+        made: Sampler = smoothed.sampler(INPUTS, method_for(settings, law, 3, (8,)))
+        return made
+
+    alone, shared = sampler("fixed"), sampler("target:radius=0.1")
+    assert (alone.blocks, shared.blocks, shared.block_size) == (1, 10, 100)
+    assert sampler("grid:step=0.1") is shared
     smoothed.block = 100
-    assert smoothed.voter(INPUTS) is shared
+    assert sampler("fixed").block_size == 100

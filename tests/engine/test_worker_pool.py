@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,25 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from vauban.engine import cluster
 from vauban.cli import app
-from vauban.engine.cluster import Place
+from vauban.engine import cluster, worker_pool
+from vauban.engine.cluster import RayCluster
+from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, MissingExtra, RunRefused, VaubanError
-from vauban.inputs import prepare
-from vauban.runs import crew, tallies
-from vauban.runs.certify import Settings, Source, certify
-from vauban.runs.derive import read_tallies
-from vauban.smoothed import SmoothedClassifier
+from vauban.report.progress import Progress
+from vauban.runs.store import read_record
 from vauban.runs.verify import verify_run
+from vauban.smoothed import SmoothedClassifier
+from vauban.votes import SampledVotes
 
 CHANCE = torch.Generator().manual_seed(5)
-INPUTS = prepare(torch.randint(0, 256, (24, 30), dtype=torch.uint8, generator=CHANCE))
+INPUTS = torch.randint(0, 256, (24, 30), dtype=torch.uint8, generator=CHANCE)
 INDEX = list(range(0, 240, 10))
 TRUTH = [i % 3 for i in range(24)]
-SETTINGS = Settings(n=6_000, alpha=0.01)
-EARLY = Settings(n=3_000, alpha=0.01, stop="grid:step=0.05")
+SETTINGS = {"n": 6_000, "alpha": 0.01}
+EARLY = {"n": 3_000, "alpha": 0.01, "stop": "grid:step=0.05"}
+ANYTIME = {"alpha": 0.01, "stop": "anytime"}
+EXACT: dict[str, Any] = {}
 
 
 def network() -> torch.nn.Module:
@@ -53,30 +54,43 @@ def _one_thread() -> Iterator[None]:
 
 def run(
     folder: Path,
-    settings: Settings = SETTINGS,
+    settings: dict[str, Any] = SETTINGS,
     *,
-    on: str = "here",
+    on: str | None = None,
     model: Any = None,
-    tick: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
     seconds: float | None = None,
     rows: int | None = None,
     block: int | None = None,
 ) -> list[bytes]:
     """The lines of a run, sorted."""
-    smoothed = SmoothedClassifier(
-        model or network(), "gaussian:sigma=0.25", num_classes=3, rows=rows, block=block, in_flight=2
+    base = BaseClassifier(model or network(), "net", "m" * 64)
+    exact = settings is EXACT
+    spec = "splitting:sigma=0.05" if exact else "gaussian:sigma=0.25"
+    smoothed = SmoothedClassifier(base, spec, num_classes=3, rows=rows, block=block, in_flight=2)
+    done = [0]
+
+    def told(progress: Progress) -> None:
+        if on_progress:
+            on_progress(progress.done - done[0])
+        done[0] = progress.done
+
+    seed = None if exact else 7
+    smoothed.certify(
+        INPUTS, TRUTH, index=INDEX, out=folder, seed=seed, seconds=seconds, on=on, progress=told, **settings
     )
-    source = Source("test", "d" * 64, INDEX, TRUTH, "net", "m" * 64)
-
-    def bar(_: Any) -> AbstractContextManager[Any]:
-        return nullcontext(tick)
-
-    certify(folder, smoothed, INPUTS, source, settings, seed=7, seconds=seconds, on=on, bar=bar)
     return lines(folder)
 
 
 def lines(folder: Path) -> list[bytes]:
-    return sorted((folder / tallies.FILE).read_bytes().splitlines())
+    files = [folder / name for name in ("tallies.jsonl", "ballots.jsonl") if (folder / name).exists()]
+    return sorted(files[0].read_bytes().splitlines()) if files else []
+
+
+def tallies(folder: Path) -> Iterator[Any]:
+    votes = read_record(folder)[0].votes
+    assert isinstance(votes, SampledVotes)
+    return votes.tallies()
 
 
 def both_ready(cluster: Any) -> bool:
@@ -92,7 +106,10 @@ def soon(true: Callable[[], bool], seconds: float = 30.0) -> bool:
 
 def test_two_workers_give_the_tallies_of_one_process(tmp_path: Path, ray_cluster: Any) -> None:
     whole, waited = run(tmp_path / "here"), []
-    assert run(tmp_path / "there", on=ray_cluster.on, tick=lambda _: waited.append(both_ready(ray_cluster))) == whole
+    assert (
+        run(tmp_path / "there", on=ray_cluster.on, on_progress=lambda _: waited.append(both_ready(ray_cluster)))
+        == whole
+    )
     assert len(waited) > 2
     assert all(waited)
     for file in ("manifest.json", "claims.csv", "seal.json"):
@@ -100,9 +117,17 @@ def test_two_workers_give_the_tallies_of_one_process(tmp_path: Path, ray_cluster
     verify_run(tmp_path / "there")
 
 
+def test_two_workers_cast_every_vote_of_an_exact_smoothing(tmp_path: Path, ray_cluster: Any) -> None:
+    run(tmp_path / "here", EXACT)
+    run(tmp_path / "there", EXACT, on=ray_cluster.on)
+    for file in ("manifest.json", "claims.csv", "seal.json"):
+        assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
+    verify_run(tmp_path / "there")
+
+
 @pytest.mark.parametrize("settings", [SETTINGS, EARLY], ids=["fixed", "grid"])
 def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
-    tmp_path: Path, ray_cluster: Any, settings: Settings
+    tmp_path: Path, ray_cluster: Any, settings: dict[str, Any]
 ) -> None:
     shape = {"rows": 60, "block": 20} if settings is EARLY else {}
     whole = run(tmp_path / "here", settings, **shape)
@@ -117,7 +142,7 @@ def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
-    assert run(tmp_path / "there", settings, on=ray_cluster.on, tick=kill, **shape) == whole
+    assert run(tmp_path / "there", settings, on=ray_cluster.on, on_progress=kill, **shape) == whole
     assert len(killed) == 2
     assert 0 < at < len(whole)
     verify_run(tmp_path / "there")
@@ -125,7 +150,7 @@ def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
 
 def test_a_run_moves_to_the_cluster_and_back(tmp_path: Path, ray_cluster: Any) -> None:
     """Each time Ctrl-C stops it; what was said until then is kept."""
-    settings = Settings(n=6_000, alpha=0.01, label="votes", n0=50)
+    settings = {"n": 6_000, "alpha": 0.01, "label": "votes", "n0": 50}
     whole, folder, sizes = run(tmp_path / "whole", settings), tmp_path / "moved", []
 
     def stop(votes: int) -> None:
@@ -136,21 +161,20 @@ def test_a_run_moves_to_the_cluster_and_back(tmp_path: Path, ray_cluster: Any) -
     for on in ("here", ray_cluster.on + ",workers=1", "here"):
         told = [0]
         with pytest.raises(KeyboardInterrupt):
-            run(folder, settings, on=on, tick=stop)
+            run(folder, settings, on=on, on_progress=stop)
         sizes.append(len(lines(folder)))
         assert soon(lambda: not ray_cluster.workers())
     assert 0 < sizes[0] < sizes[1] < sizes[2] < len(whole)
     assert run(folder, settings, on=ray_cluster.on + ",workers=1") == whole
-    assert run(folder, settings, on=ray_cluster.on, tick=lambda _: pytest.fail("nothing was missing")) == whole
+    assert run(folder, settings, on=ray_cluster.on, on_progress=lambda _: pytest.fail("nothing was missing")) == whole
 
 
 def test_anytime_goes_on_for_some_seconds_on_both(tmp_path: Path, ray_cluster: Any) -> None:
-    settings = Settings(n=None, alpha=0.01, stop="anytime")
+    settings = ANYTIME
     run(tmp_path / "here", settings, seconds=0.5)
     run(tmp_path / "there", settings, seconds=2.0, on=ray_cluster.on)
     here, there = (
-        {(t.input, t.votes): t.counts.tolist() for t in read_tallies(tmp_path / place).tallies}
-        for place in ("here", "there")
+        {(t.input, t.votes): t.counts.tolist() for t in tallies(tmp_path / place)} for place in ("here", "there")
     )
     common = here.keys() & there.keys()
     assert len(common) >= len(INDEX)
@@ -200,7 +224,7 @@ def test_a_worker_with_another_model_is_refused(
         (ray_cluster.code / f"{their}.py").write_text(helper)
     monkeypatch.syspath_prepend(ours)
     model = __import__(name).Net()
-    with pytest.raises(RunRefused, match="the worker on .* is not like this process") as refused:
+    with pytest.raises(RunRefused, match="the worker on .* differs from this process") as refused:
         run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=model)
     assert complaint in str(refused.value)
     assert lines(tmp_path / "run") == []
@@ -224,7 +248,7 @@ def test_workers_that_keep_dying_end_the_run(tmp_path: Path, ray_cluster: Any, m
     (tmp_path / "fatal_helper.py").write_text("weight = 1.0\n")
     (ray_cluster.code / "fatal.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(VaubanError, match="keep dying: .* 3 times without a tally"):
+    with pytest.raises(VaubanError, match="keep dying: .* 3 times without a record"):
         run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=__import__("fatal").Net())
 
 
@@ -263,7 +287,7 @@ def test_a_model_that_cannot_travel_is_refused_before_anything_changes(tmp_path:
     with pytest.raises(BadInput, match="cannot be sent to other machines"):
         run(tmp_path / "new", on=ray_cluster.on, model=still)
     assert not (tmp_path / "new").exists()
-    settings = Settings(n=None, alpha=0.01, stop="anytime")
+    settings = ANYTIME
     run(tmp_path / "sealed", settings, model=still, seconds=0.5)
     before = {path.name: path.read_bytes() for path in (tmp_path / "sealed").iterdir()}
     with pytest.raises(BadInput, match="cannot be sent to other machines"):
@@ -276,8 +300,8 @@ def test_anytime_does_without_workers_for_which_there_is_no_room(
 ) -> None:
     import ray
 
-    monkeypatch.setattr(crew, "_LATE", 0.5)
-    settings = Settings(n=None, alpha=0.01, stop="anytime")
+    monkeypatch.setattr(worker_pool, "_LATE", 0.5)
+    settings = ANYTIME
     run(tmp_path / "first", settings, seconds=3.0, on=ray_cluster.on)
 
     @ray.remote(num_cpus=1)
@@ -303,11 +327,12 @@ def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
         said[name] = json.loads(done.stdout)
     assert lines(tmp_path / "here") == lines(tmp_path / "there")
     assert said["here"]["certified"] == said["there"]["certified"]
-    exact = command.replace("gaussian:sigma=0.5 -n 1000", "splitting:sigma=0.5").replace("--seed 3 ", "")
-    refused = CliRunner().invoke(app, [*exact.split(), str(tmp_path / "exact"), "--on", "ray"])
-    assert refused.exit_code == 2
-    assert "is exact" in refused.stderr
-    assert not (tmp_path / "exact").exists()
+    exact = command.replace("gaussian:sigma=0.5 -n 1000", "splitting:sigma=0.2").replace("--seed 3 ", "")
+    for name, on in (("exact", ray_cluster.on + ",workers=1"), ("exact here", "here")):
+        done = CliRunner().invoke(app, [*exact.split(), str(tmp_path / name), "--on", on])
+        assert done.exit_code == 0, done.output
+    for file in ("manifest.json", "claims.csv", "seal.json"):
+        assert (tmp_path / "exact" / file).read_bytes() == (tmp_path / "exact here" / file).read_bytes()
 
 
 @pytest.mark.parametrize("answer", ["nothing there", "silence", "another program"])
@@ -353,10 +378,10 @@ def test_places_that_are_none(tmp_path: Path, on: str, complaint: str) -> None:
 
 
 def test_a_connected_process_does_not_go_to_another_cluster(ray_cluster: Any) -> None:
-    cluster.connect(Place("ray", ray_cluster.address), "testing")
-    cluster.connect(Place("ray", ray_cluster.address.replace("127.0.0.1", "localhost")), "testing")
+    cluster.connect(RayCluster(ray_cluster.address), "testing")
+    cluster.connect(RayCluster(ray_cluster.address.replace("127.0.0.1", "localhost")), "testing")
     with pytest.raises(BadInput, match="is connected to the cluster at"):
-        cluster.connect(Place("ray", "127.0.0.1:1"), "testing")
+        cluster.connect(RayCluster("127.0.0.1:1"), "testing")
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

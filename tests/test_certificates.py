@@ -12,9 +12,11 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.certificates import Certificates, default_bounds, derive, largest_radius, least_n
+from vauban.bounds.simultaneous import default_bounds
+from vauban.certificates import Certificates, derive
 from vauban.errors import BadInput
 from vauban.laws import law
+from vauban.laws.from_counts import largest_radius, least_n
 from vauban.laws.gaussian import GaussianLaw
 
 LAW = GaussianLaw(0.5)

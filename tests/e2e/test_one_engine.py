@@ -1,0 +1,347 @@
+"""One engine: Python in memory, Python with a run folder, the command line and Ray's workers give the same counts and claims."""
+
+import inspect
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import vauban as vb
+from vauban.cli import app
+from vauban.data import load
+from vauban.models import load as load_model
+from vauban.models import packaged
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fixed": {"smoothing": "gaussian:sigma=0.5", "n": 700, "alpha": 0.01, "seed": 5},
+    "sequential": {"smoothing": "gaussian:sigma=0.5", "n": 2_000, "stop": "target:radius=0.5", "seed": 5},
+    "chosen": {"smoothing": "laplace:sigma=0.4", "n": 300, "n0": 40, "seed": 5},
+    "exact": {"smoothing": "splitting:sigma=0.2"},
+}
+EVERY, LIMIT = 900, 6
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def python(settings: dict[str, Any], **more: Any) -> vb.Certificates:
+    given = {key: value for key, value in settings.items() if key != "smoothing"}
+    smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), settings["smoothing"], rows=50)
+    digits = load("mnist:split=test").select(EVERY, LIMIT)
+    return smoothed.certify(digits, progress=False, **given, **more)
+
+
+def command_line(settings: dict[str, Any], out: Path, *more: str) -> None:
+    options = [f"--{key}" if len(key) > 1 else f"-{key}" for key in settings]
+    pairs = [str(part) for pair in zip(options, settings.values(), strict=True) for part in pair]
+    command = [
+        "certify",
+        *pairs,
+        "--every",
+        str(EVERY),
+        "--limit",
+        str(LIMIT),
+        "--rows",
+        "50",
+        "--json",
+        "--out",
+        str(out),
+    ]
+    done = CliRunner().invoke(app, [*command, *more])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_four_callers_give_the_same_counts_and_certificates(name: str, tmp_path: Path, ray_cluster: Any) -> None:
+    settings = METHODS[name]
+    memory = python(settings)
+    folder = python(settings, out=tmp_path / "python")
+    command_line(settings, tmp_path / "cli")
+    python(settings, out=tmp_path / "ray", on=f"{ray_cluster.on},workers=2")
+    memory.save(tmp_path / "saved")
+    assert memory == folder
+    for place in ("python", "cli", "ray", "saved"):
+        run = vb.Run.open(tmp_path / place)
+        assert run.certificates() == memory
+        assert run.votes.digest("") == vb.Run.open(tmp_path / "python").votes.digest("")
+        run.verify()
+    for place in ("cli", "ray", "saved"):
+        for file in ("manifest.json", "claims.csv", "seal.json"):
+            assert (tmp_path / place / file).read_bytes() == (tmp_path / "python" / file).read_bytes(), (place, file)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_of_one_caller_is_finished_by_another(name: str, tmp_path: Path) -> None:
+    """Begun in Python, stopped by Ctrl-C, gone on by the command line."""
+    settings = METHODS[name]
+    whole = python(settings, out=tmp_path / "whole")
+    seen = [0]
+
+    def stop(progress: vb.Progress) -> None:
+        seen[0] += 1
+        if seen[0] == 2:
+            raise KeyboardInterrupt
+
+    given = {key: value for key, value in settings.items() if key != "smoothing"}
+    smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), settings["smoothing"], rows=50, in_flight=1)
+    with pytest.raises(KeyboardInterrupt):
+        smoothed.certify(load("mnist").select(EVERY, LIMIT), progress=stop, out=tmp_path / "run", **given)
+    assert not (tmp_path / "run" / "seal.json").exists()
+    assert 0 < vb.Run.open(tmp_path / "run").votes.votes_cast < vb.Run.open(tmp_path / "whole").votes.votes_cast
+    command_line(settings, tmp_path / "run")
+    assert vb.Run.open(tmp_path / "run").certificates() == whole
+    assert (tmp_path / "run" / "seal.json").read_bytes() == (tmp_path / "whole" / "seal.json").read_bytes()
+
+
+BECOMES = {
+    "out": "out",
+    "smoothing": "SmoothedClassifier(smoothing)",
+    "data": "x",
+    "model": "SmoothedClassifier(model)",
+    "weights": "SmoothedClassifier(model)",
+    "k": "k",
+    "n": "n",
+    "stop": "stop",
+    "seconds": "seconds",
+    "alpha": "alpha",
+    "bounds": "bounds",
+    "label": "label",
+    "n0": "n0",
+    "every": "x",
+    "limit": "x",
+    "batch": "SmoothedClassifier(in_flight)",
+    "rows": "SmoothedClassifier(rows)",
+    "block": "SmoothedClassifier(block)",
+    "precision": "SmoothedClassifier(precision)",
+    "compile": "SmoothedClassifier(compile)",
+    "tune": "SmoothedClassifier(compile)",
+    "arithmetic": "SmoothedClassifier(arithmetic)",
+    "device": "SmoothedClassifier(device)",
+    "on": "on",
+    "extend": "extend",
+    "seed": "seed",
+    "json": "progress",
+    "radii": None,
+}
+"""What every option of `vauban certify` becomes; `radii` only chooses the rows of the table that is printed."""
+
+
+def test_every_option_of_certify_is_an_argument_of_certify() -> None:
+    command = typer.main.get_command(app).commands["certify"]  # type: ignore[attr-defined]
+    options = {parameter.name for parameter in command.params if parameter.name != "help"}
+    assert options == set(BECOMES)
+    arguments = set(inspect.signature(vb.SmoothedClassifier.certify).parameters)
+    construction = set(inspect.signature(vb.SmoothedClassifier).parameters)
+    for option, becomes in BECOMES.items():
+        if becomes is None:
+            continue
+        if becomes.startswith("SmoothedClassifier("):
+            assert becomes.removeprefix("SmoothedClassifier(")[:-1] in construction, option
+        else:
+            assert becomes in arguments, option
+    python_only = arguments - set(BECOMES.values())
+    assert python_only == {"self", "y", "index", "order"}  # a data set brings labels and index
+
+
+def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> None:
+    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
+    first = python(settings, out=folder)
+    claims, manifest = (folder / "claims.csv").read_bytes(), (folder / "manifest.json").read_bytes()
+    more = python(settings, out=folder, extend=600)
+    assert more.votes_per_input == 600
+    assert more.counts.tolist() == python(settings | {"n": 600}).counts.tolist()  # votes went on at the same addresses
+    assert (folder / "claims.csv").read_bytes() == claims
+    assert (folder / "manifest.json").read_bytes() == manifest
+    run = vb.Run.open(folder)
+    assert run.extensions == (600,)
+    assert run.certificates() == first
+    assert run.certificates(n=600) == more
+    assert run.verify().extensions == (600,)
+    command_line(settings, folder, "--extend", "600")  # the same again casts no vote
+    command_line(settings, folder, "--extend", "1000")
+    assert vb.Run.open(folder).extensions == (600, 1000)
+    said = CliRunner().invoke(app, ["verify", str(folder)])
+    assert "Extended to 1,000 votes" in said.stdout
+    assert "sum of their alphas" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda f: (f / "claims-600.csv").write_text((f / "claims.csv").read_text()), "claims-600.csv line"),
+        (lambda f: (f / "claims-600.csv").unlink(), "claims-600.csv is gone"),
+        (lambda f: (f / "extensions.jsonl").write_text(""), "not its next look"),
+        (lambda f: (f / "extensions.jsonl").write_text('{"n":500,"check":"0"}\n'), "line 1"),
+    ],
+)
+def test_a_bent_extension_is_a_lie(tmp_path: Path, change: Any, complaint: str) -> None:
+    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
+    python(settings, out=folder)
+    python(settings, out=folder, extend=600)
+    change(folder)
+    with pytest.raises(vb.errors.Lie, match=complaint):
+        vb.Run.open(folder).verify()
+
+
+def test_what_cannot_be_extended_is_refused(tmp_path: Path) -> None:
+    settings = METHODS["fixed"] | {"n": 200}
+    with pytest.raises(vb.errors.BadInput, match="holds no run to extend"):
+        python(settings, out=tmp_path / "new", extend=300)
+    with pytest.raises(vb.errors.BadInput, match="continues a run folder"):
+        python(settings, extend=300)
+    python(settings, out=tmp_path / "run")
+    with pytest.raises(vb.errors.BadInput, match="ask for more"):
+        python(settings, out=tmp_path / "run", extend=200)
+    for name in ("sequential", "exact"):
+        python(METHODS[name], out=tmp_path / name)
+        with pytest.raises(vb.errors.BadInput, match="only a fixed number of votes"):
+            python(METHODS[name], out=tmp_path / name, extend=3_000)
+
+
+def test_certificates_compare_pickle_and_show(tmp_path: Path) -> None:
+    certs = python(METHODS["fixed"], out=tmp_path / "run")
+    again = pickle.loads(pickle.dumps(certs))
+    assert again == certs
+    again.radius[0] += 1e-9
+    assert again != certs
+    assert certs != "certificates"
+    assert "certified at radius" in certs._repr_html_()
+    run = vb.Run.open(tmp_path / "run")
+    assert "gaussian:sigma=0.5" in run._repr_html_()
+    assert "6 of 6 inputs done" in repr(run)
+    table = run.to_pandas(k=2)
+    assert list(table.columns[:5]) == ["index", "truth", "label", "radius", "abstained"]
+    assert table["index"].tolist() == certs.index.tolist()
+    assert table["count_3"].tolist() == certs.counts[:, 3].tolist()
+    import matplotlib
+
+    backend = matplotlib.get_backend()
+    run.plot(tmp_path / "curve.png", k=(3,))
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+    assert matplotlib.get_backend() == backend
+
+
+def test_bare_counts_of_any_form(tmp_path: Path) -> None:
+    counts, labels = [[990, 10], [600, 400]], [0, 0]
+    by_object = vb.derive(counts, labels, vb.Gaussian(sigma=0.5))
+    assert (
+        by_object == vb.derive(counts, labels, "gaussian:sigma=0.5") == vb.derive(counts, labels, vb.Gaussian(0.5).law)
+    )
+    exact = vb.derive([[300, 53]], [0], "splitting:sigma=0.4")
+    assert exact.exact
+    assert exact.radius[0] == pytest.approx(123 / 255)
+    with pytest.raises(vb.errors.BadInput, match="derived from bare counts"):
+        by_object.save(tmp_path / "run")
+    with pytest.raises(vb.errors.BadInput, match="gaussian:sigma=0.5"):
+        vb.derive(counts, labels, 3)
+
+
+def test_version_and_module(tmp_path: Path) -> None:
+    for command in (["--version"], ["verify", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "vauban", *command], capture_output=True, text=True, check=True, env=os.environ
+        )
+        assert ("vauban 0." in done.stdout) == (command == ["--version"])
+
+
+def test_lemma_11_is_reachable_from_the_command_line(tmp_path: Path) -> None:
+    certs = python(METHODS["fixed"], out=tmp_path / "run")
+    for method in ("binomial", "bernstein"):
+        done = CliRunner().invoke(
+            app, ["claim", str(tmp_path / "run"), "--dataset-claim", method, "--radii", "0", "--json"]
+        )
+        said = json.loads(done.stdout)
+        assert said["dataset_claim"] == method
+        assert said["certified"][0]["at_least"] == certs.accuracy_claim(0.0, 1e-3, method)
+
+
+class Pairs(torch.utils.data.Dataset):
+    """Digits as a torch data set of (picture in [0, 1], label)."""
+
+    def __init__(self, count: int = LIMIT):
+        digits = load("mnist").select(EVERY, count)
+        self.images, self.labels_ = digits.images, digits.labels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.from_numpy(self.images[i]).float() / 255, int(self.labels_[i])
+
+
+def test_arrays_tensors_data_sets_and_loaders_are_the_same_inputs() -> None:
+    smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), "gaussian:sigma=0.5", rows=50)
+    digits = load("mnist").select(EVERY, LIMIT)
+    settings: dict[str, Any] = {"n": 100, "seed": 2, "alpha": 0.01, "progress": False}
+    plain = smoothed.certify(digits.images, digits.labels, **settings)
+    assert plain.index.tolist() == list(range(LIMIT))  # by position, where nothing else says
+    named = smoothed.certify(digits, index=range(LIMIT), **settings)
+    assert np.array_equal(named.counts, plain.counts)
+    assert not np.array_equal(smoothed.certify(digits, **settings).counts, plain.counts)  # the data set's own index
+    loader = torch.utils.data.DataLoader(Pairs(), batch_size=4)
+    for source in (
+        Pairs(),
+        loader,
+        torch.utils.data.TensorDataset(torch.from_numpy(digits.images), torch.tensor(digits.labels)),
+    ):
+        assert np.array_equal(smoothed.certify(source, **settings).counts, plain.counts)
+    with pytest.raises(vb.errors.BadInput, match="shuffle=False"):
+        smoothed.certify(torch.utils.data.DataLoader(Pairs(), shuffle=True), **settings)
+    with pytest.raises(vb.errors.BadInput, match="names an input twice"):
+        smoothed.certify(digits.images, digits.labels, index=[0, 1, 2, 3, 4, 4], **settings)
+
+
+def test_nothing_that_is_lent_is_changed(tmp_path: Path) -> None:
+    module = load_model(packaged("mnist")).module.train()
+    weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    strides = [parameter.stride() for parameter in module.parameters()]
+    torch.manual_seed(3)
+    np.random.seed(3)
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), torch.get_num_threads()  # type: ignore[union-attr]
+    smoothed = vb.SmoothedClassifier(module, "gaussian:sigma=0.5", num_classes=10)
+    before = smoothed.rows, smoothed.block, smoothed.compile
+    digits = load("mnist").select(EVERY, 3)
+    for stop in ("fixed", "target:radius=0.2"):
+        smoothed.certify(digits, n=200, alpha=0.01, stop=stop, out=tmp_path / stop.replace(":", ""), progress=False)
+    torch.set_num_threads(1)
+    assert (smoothed.rows, smoothed.block, smoothed.compile) == before
+    assert module.training
+    assert all(
+        parameter.requires_grad == other.requires_grad
+        for parameter, other in zip(module.parameters(), module.parameters(), strict=True)
+    )
+    assert [parameter.stride() for parameter in module.parameters()] == strides
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[union-attr]
+    assert torch.get_num_threads() == states[2]
+
+
+def test_a_model_that_has_learned_since_is_certified_as_it_is_now() -> None:
+    """A copy in another layout or precision follows the caller's module."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(2 * 36, 3))
+    x = np.random.default_rng(0).integers(0, 256, (2, 1, 8, 8), dtype=np.uint8)
+    for precision in ("fp32", "bf16"):
+        smoothed = vb.SmoothedClassifier(module, "gaussian:sigma=0.3", num_classes=3, precision=precision)
+        first = smoothed.certify(x, [0, 1], n=200, seed=1, alpha=0.01)
+        with torch.no_grad():
+            module[2].bias.copy_(torch.tensor([0.0, 0.0, 100.0]))
+        second = smoothed.certify(x, [0, 1], n=200, seed=1, alpha=0.01)
+        assert second.counts[:, 2].tolist() == [200, 200]
+        assert first.counts.tolist() != second.counts.tolist()
+        with torch.no_grad():
+            module[2].bias.zero_()
