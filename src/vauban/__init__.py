@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vauban.claims import Certificates, derive
     from vauban.poisoning.ensemble import Ensemble
-    from vauban.poisoning.partition import Partition
+    from vauban.poisoning.partitioning.partition import Partition
     from vauban.smoothed import Predictions, SmoothedClassifier
     from vauban.smoothing import (
         Ablation,
@@ -43,7 +43,7 @@ _HOMES = {
     "Splitting": "vauban.smoothing",
     "Uniform": "vauban.smoothing",
     "Ensemble": "vauban.poisoning.ensemble",
-    "Partition": "vauban.poisoning.partition",
+    "Partition": "vauban.poisoning.partitioning.partition",
     "Predictions": "vauban.smoothed",
     "SmoothedClassifier": "vauban.smoothed",
 }

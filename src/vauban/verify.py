@@ -14,7 +14,7 @@ from vauban.certificates import law
 from vauban.certificates.exact import ExactLaw
 from vauban.certificates.law import Law
 from vauban.errors import BadInput, Incomplete, Lie, VaubanError
-from vauban.poisoning.manifests import kind_of as poisoning_kind
+from vauban.poisoning.manifest_file import kind_of as poisoning_kind
 from vauban.runs import manifest as manifests
 from vauban.runs.derive import CLAIMS, SEAL, Votes, read_votes, seal
 from vauban.runs.manifest import Manifest
@@ -40,7 +40,7 @@ def verify_run(folder: str | Path) -> Verdict:
     """
     folder = Path(folder)
     if poisoning_kind(folder) is not None:
-        from vauban.poisoning.verify import verify_run as verify_poisoning
+        from vauban.poisoning.votes.verification import verify_run as verify_poisoning
 
         return verify_poisoning(folder)
     manifest = manifests.read(folder)

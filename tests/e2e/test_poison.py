@@ -18,7 +18,7 @@ from vauban.certificates.finite import spread_offsets
 from vauban.cli import app
 from vauban.data import load
 from vauban.poisoning import Ensemble, Partition, Votes, derive
-from vauban.poisoning.partition import set_sha256
+from vauban.poisoning.partitioning.partition import set_sha256
 
 TINY = "cnn:steps=6,group=5,views=1,batch=16"
 TRAIN = [
@@ -89,7 +89,7 @@ def test_voting_stopped_with_ctrl_c_goes_on(ensemble: Path, run: Path, tmp_path:
     folder = tmp_path / "run"
     asked = ["poison", "certify", "--ensemble", str(ensemble), *TEST, "--out", str(folder)]
     stop = (
-        "from vauban.poisoning import stacked\n"
+        "from vauban.poisoning.training.stacked import stacked_trainer as stacked\n"
         "plain, calls = stacked.StackedTrainer.scores, []\n"
         "def scores(*given):\n"
         "    calls.append(1)\n"

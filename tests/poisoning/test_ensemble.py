@@ -15,8 +15,8 @@ from sklearn.tree import DecisionTreeClassifier
 from vauban.data import load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.poisoning import Ensemble, ModuleTrainer, Partition, SklearnTrainer, Votes, derive
-from vauban.poisoning.clusters import ClusterEnsemble
-from vauban.poisoning.stacked import StackedTrainer
+from vauban.poisoning.cluster_ensemble import ClusterEnsemble
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 DIGITS = load("mnist:split=test")
 X, Y = DIGITS.images[:400, :, ::4, ::4].copy(), DIGITS.labels[:400]

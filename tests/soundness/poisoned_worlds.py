@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.poisoning.claims import PoisoningCertificates, derive
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.votes import Votes
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.ensemble_votes import Votes
 
 Sample = tuple[int, int]
 Samples = tuple[Sample, ...]

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn import functional
 
 from vauban.errors import BadInput
-from vauban.poisoning.groups import Part
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.stacked import StackedTrainer, schedule
-from vauban.poisoning.views import augmentation
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.training.augmentation import augmentation
+from vauban.poisoning.training.stacked.group_data import Part
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 from vauban.runs.folder import device_name
 
 
@@ -110,7 +110,7 @@ def one_by_one(
 
 
 def module(shape: Sequence[int], classes: int) -> nn.Sequential:
-    """The network `cnn` of `vauban.poisoning.networks`, as one module."""
+    """The network `cnn` of `vauban.poisoning.training.stacked.stacked_networks`, as one module."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, stride=2, padding=1),

@@ -230,7 +230,7 @@ def poison(
     from vauban.bench.poison import measure
     from vauban.data import load
     from vauban.data.registry import with_split
-    from vauban.poisoning.partition import checked_labels
+    from vauban.poisoning.partitioning.partition import checked_labels
 
     where = common.pick_device(device)
     if where == "cpu":

@@ -65,8 +65,8 @@ def train(
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
-    from vauban.poisoning.clusters import ClusterEnsemble
-    from vauban.poisoning.defence import Defence
+    from vauban.poisoning.cluster_ensemble import ClusterEnsemble
+    from vauban.poisoning.defense import Defence
     from vauban.poisoning.ensemble import Ensemble
 
     defence, where = Defence.parse(defense), common.pick_device(device)
@@ -133,9 +133,9 @@ def certify(
     from vauban.cli.poison_parts import kept_classes, load_ensemble, show
     from vauban.data import load_some
     from vauban.data.registry import with_split
-    from vauban.poisoning.claims import derive
-    from vauban.poisoning.runs import compose, refuse_other, write_run
-    from vauban.poisoning.unfinished import Unfinished
+    from vauban.poisoning.votes.certificates import derive
+    from vauban.poisoning.votes.checkpoint import Unfinished
+    from vauban.poisoning.votes.run_folder import compose, refuse_other, write_run
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)
@@ -191,8 +191,8 @@ def import_votes(
 ) -> None:
     """Make a run folder of votes that were cast elsewhere, so that `vauban verify` proves its claims."""
     from vauban.cli.poison_parts import described_data, show
-    from vauban.poisoning.files import read_votes_file
-    from vauban.poisoning.runs import compose, write_run
+    from vauban.poisoning.votes.run_folder import compose, write_run
+    from vauban.poisoning.votes.votes_file import read_votes_file
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)

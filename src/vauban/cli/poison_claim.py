@@ -13,8 +13,8 @@ from vauban.specs import Parameter, Spec, choose, read_params
 
 def is_poisoning(votes: Path) -> bool:
     """Whether the votes are those of base classifiers trained on parts of a training set."""
-    from vauban.poisoning.manifests import kind_of
-    from vauban.poisoning.runs import KIND
+    from vauban.poisoning.manifest_file import kind_of
+    from vauban.poisoning.votes.run_folder import KIND
 
     kind = kind_of(votes) if votes.is_dir() else None
     if kind not in (None, KIND):
@@ -36,9 +36,9 @@ def claim_votes(
     """Derive and print claims; `unused` are options that make no sense here, by name."""
     from vauban.cli.poison_parts import show
     from vauban.files import replace_file
-    from vauban.poisoning.claims import derive
-    from vauban.poisoning.files import read_votes_file
-    from vauban.poisoning.runs import claims_csv, read_run
+    from vauban.poisoning.votes.certificates import derive
+    from vauban.poisoning.votes.run_folder import claims_csv, read_run
+    from vauban.poisoning.votes.votes_file import read_votes_file
 
     given = [name for name, value in unused.items() if value is not None]
     if given:
@@ -65,7 +65,7 @@ def claim_votes(
 
 
 def _read(votes: Path, smoothing: str | None) -> dict[str, Any]:
-    from vauban.poisoning.votes import AGGREGATES, THREATS
+    from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS
 
     if smoothing is None:
         raise BadInput(f"{votes} holds votes of base classifiers: say so with --smoothing partition")

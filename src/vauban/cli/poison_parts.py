@@ -17,11 +17,11 @@ from vauban.specs import Spec, choose, flag
 
 if TYPE_CHECKING:
     from vauban.data import Dataset
-    from vauban.poisoning.claims import PoisoningCertificates
-    from vauban.poisoning.clusters import ClusterEnsemble
+    from vauban.poisoning.cluster_ensemble import ClusterEnsemble
     from vauban.poisoning.ensemble import Ensemble
-    from vauban.poisoning.files import VotesFile
-    from vauban.poisoning.trainers import Trainer
+    from vauban.poisoning.training.trainer import Trainer
+    from vauban.poisoning.votes.certificates import PoisoningCertificates
+    from vauban.poisoning.votes.votes_file import VotesFile
 
 Ints = NDArray[np.int64]
 
@@ -72,12 +72,12 @@ def trainer_for(
     """The trainer that --model asks for: the shipped recipe for such inputs, with changes written as cnn:steps=300."""
     changes = {key: value for key, value in asked.items() if value is not None}
     if shared is not None:
-        from vauban.poisoning.features import HeadTrainer
+        from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
 
         kind: Any = HeadTrainer
         changes["features"] = shared
     else:
-        from vauban.poisoning.stacked import StackedTrainer
+        from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
         kind = StackedTrainer
     if model is not None:
@@ -109,9 +109,9 @@ def _read_fields(kind: Any, spec: Spec) -> dict[str, Any]:
 
 def load_ensemble(folder: Path, device: str) -> Ensemble | ClusterEnsemble:
     """The ensemble in a folder, of whatever kind."""
-    from vauban.poisoning.clusters import ClusterEnsemble
+    from vauban.poisoning.cluster_ensemble import ClusterEnsemble
     from vauban.poisoning.ensemble import Ensemble
-    from vauban.poisoning.manifests import read_manifest
+    from vauban.poisoning.manifest_file import read_manifest
 
     trainer = read_manifest(folder, "ensemble")["trainer"]
     if trainer.get("trainer") == "clusters":

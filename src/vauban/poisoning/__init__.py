@@ -6,20 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vauban.poisoning.claims import PoisoningCertificates, derive
     from vauban.poisoning.ensemble import Ensemble
-    from vauban.poisoning.partition import Partition
-    from vauban.poisoning.trainers import ModuleTrainer, SklearnTrainer
-    from vauban.poisoning.votes import Votes
+    from vauban.poisoning.partitioning.partition import Partition
+    from vauban.poisoning.training.trainer import ModuleTrainer, SklearnTrainer
+    from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+    from vauban.poisoning.votes.ensemble_votes import Votes
 
 _HOMES = {
     "Ensemble": "ensemble",
-    "ModuleTrainer": "trainers",
-    "Partition": "partition",
-    "PoisoningCertificates": "claims",
-    "SklearnTrainer": "trainers",
-    "Votes": "votes",
-    "derive": "claims",
+    "ModuleTrainer": "training.trainer",
+    "Partition": "partitioning.partition",
+    "PoisoningCertificates": "votes.certificates",
+    "SklearnTrainer": "training.scikit_learn",
+    "Votes": "votes.ensemble_votes",
+    "derive": "votes.certificates",
 }
 
 __all__ = ["Ensemble", "ModuleTrainer", "Partition", "PoisoningCertificates", "SklearnTrainer", "Votes", "derive"]

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
-from vauban.poisoning.ballots import Ballots, Preferences
-from vauban.poisoning.claims import PoisoningCertificates, derive
-from vauban.poisoning.fitting import IN_MEMORY_ONLY, InMemory, trained
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.preprocess import preprocess
-from vauban.poisoning.store import Group, Store
-from vauban.poisoning.trainers import Tick, Trainer, rebuild
-from vauban.poisoning.unfinished import Unfinished
-from vauban.poisoning.votes import AGGREGATES, Votes
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemory, trained
+from vauban.poisoning.training.preprocessing import preprocess
+from vauban.poisoning.training.trainer import Tick, Trainer, rebuild
+from vauban.poisoning.training.weights_folder import Group, Store
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.checkpoint import Unfinished
+from vauban.poisoning.votes.counting import Ballots, Preferences
+from vauban.poisoning.votes.ensemble_votes import AGGREGATES, Votes
 from vauban.specs import choose
 
 _AT_ONCE = 1 << 29

@@ -12,8 +12,8 @@ import torch
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning.features import HeadTrainer
-from vauban.poisoning.partition import Partition, content_keys
+from vauban.poisoning.partitioning.partition import Partition, content_keys
+from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
 
 Array = np.ndarray[Any, Any]
 SMALL = {"steps": 5, "views": 1, "batch": 64, "group": 3, "learning_epochs": 1, "learning_batch": 60}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vauban.errors import BadInput
-from vauban.poisoning.partition import WAYS, Partition
+from vauban.poisoning.partitioning.partition import WAYS, Partition
 from vauban.specs import Parameter, Spec, choose, read_params
 
 FEATURES = ("clusters", "none", "rotnet", "simclr")

@@ -8,9 +8,9 @@ import torch
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning.draws import uniforms
-from vauban.poisoning.fronts import front, gradients, upright
-from vauban.poisoning.views import AUGMENTATIONS, augmentation
+from vauban.poisoning.training.augmentation import AUGMENTATIONS, augmentation
+from vauban.poisoning.training.input_transforms import front, gradients, upright
+from vauban.poisoning.training.random_numbers import uniforms
 
 
 @pytest.fixture(scope="module")

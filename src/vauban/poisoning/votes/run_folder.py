@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import replace_file
-from vauban.poisoning.claims import PoisoningCertificates, default_label, derive, wording
-from vauban.poisoning.manifests import FILE, SCHEMA, read_manifest
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.votes import THREATS, Votes
+from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.certificates import PoisoningCertificates, default_label, derive, wording
+from vauban.poisoning.votes.ensemble_votes import THREATS, Votes
 from vauban.runs import manifest as manifests
 
 KIND = "poisoning"

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from vauban.errors import BadInput
-from vauban.poisoning.ballots import Ballots, Preferences, smallest
-from vauban.poisoning.claims import derive
-from vauban.poisoning.votes import Votes
+from vauban.poisoning.votes.certificates import derive
+from vauban.poisoning.votes.counting import Ballots, Preferences, smallest
+from vauban.poisoning.votes.ensemble_votes import Votes
 
 RNG = np.random.default_rng(0)
 MODELS, INPUTS, CLASSES = 12, 7, 4

@@ -7,9 +7,9 @@ import pytest
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning.defence import Defence
-from vauban.poisoning.partition import Partition, Parts, content_keys, overlap_by_chance, set_sha256
-from vauban.poisoning.preprocess import equalise, preprocess
+from vauban.poisoning.defense import Defence
+from vauban.poisoning.partitioning.partition import Partition, Parts, content_keys, overlap_by_chance, set_sha256
+from vauban.poisoning.training.preprocessing import equalise, preprocess
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, size=(300, 1, 4, 4), dtype=np.uint8)

@@ -10,7 +10,7 @@ import torch
 
 from vauban.cluster import Place, connect
 from vauban.errors import BadInput
-from vauban.poisoning.trainers import Part, Tick, Trainer
+from vauban.poisoning.training.trainer import Part, Tick, Trainer
 
 _GROUP = 16
 _PURPOSE = "training on other machines"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vauban.poisoning.networks import convolve, first_weights, network
+from vauban.poisoning.training.stacked.stacked_networks import convolve, first_weights, network
 
 
 @pytest.mark.parametrize(

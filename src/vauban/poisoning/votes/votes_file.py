@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from vauban.certificates.finite import spread_offsets
 from vauban.errors import BadInput
-from vauban.poisoning.defence import Defence
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.runs import read_arrays
-from vauban.poisoning.votes import Votes
+from vauban.poisoning.defense import Defence
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.ensemble_votes import Votes
+from vauban.poisoning.votes.run_folder import read_arrays
 
 _MOST = 10**6
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.certificates.finite import finite_radius, finite_runoff_radius
 from vauban.certificates.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.errors import BadInput
-from vauban.poisoning.votes import THREATS, Votes
+from vauban.poisoning.votes.ensemble_votes import THREATS, Votes
 from vauban.specs import choose
 from vauban.threats import Threat
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import Incomplete, Lie
-from vauban.poisoning.claims import wording
-from vauban.poisoning.defence import Defence
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.runs import CLAIMS, SEAL, Run, read_run, sealed
-from vauban.poisoning.votes import THREATS
+from vauban.poisoning.defense import Defence
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.certificates import wording
+from vauban.poisoning.votes.ensemble_votes import THREATS
+from vauban.poisoning.votes.run_folder import CLAIMS, SEAL, Run, read_run, sealed
 from vauban.verify import Verdict, check_claims, check_seal
 
 

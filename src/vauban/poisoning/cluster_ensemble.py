@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, MissingExtra
-from vauban.poisoning.claims import PoisoningCertificates, derive
-from vauban.poisoning.manifests import SCHEMA
-from vauban.poisoning.partition import Partition, checked_labels, content_keys, set_sha256
-from vauban.poisoning.store import KIND, Store, fingerprints
-from vauban.poisoning.trainers import Tick
-from vauban.poisoning.votes import Votes
+from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.partitioning.partition import Partition, checked_labels, content_keys, set_sha256
+from vauban.poisoning.training.trainer import Tick
+from vauban.poisoning.training.weights_folder import KIND, Store, fingerprints
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.ensemble_votes import Votes
 
 _STARTS = 10
 

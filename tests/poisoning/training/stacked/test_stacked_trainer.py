@@ -20,12 +20,12 @@ from torch.nn import functional
 from vauban.bench.poison import measure
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning import groups, stacked
-from vauban.poisoning.groups import Group
-from vauban.poisoning.networks import first_weights, network
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.repeatable import at_once, repeatable
-from vauban.poisoning.stacked import StackedTrainer, schedule
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.training.deterministic import at_once, repeatable
+from vauban.poisoning.training.stacked import group_data, stacked_trainer
+from vauban.poisoning.training.stacked.group_data import Group
+from vauban.poisoning.training.stacked.stacked_networks import first_weights, network
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 
 Parts = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 SMALL = StackedTrainer(steps=6, views=2, batch=8, group=4)
@@ -340,6 +340,6 @@ def test_the_bench_compares_the_same_training(digits: Any) -> None:
 def test_rows_are_few_enough_for_several_passes(parts: Parts) -> None:
     """The tests above make partitions of one and of several passes; otherwise they would prove less."""
     sizes = [len(y) for _, y in parts]
-    assert min(sizes) <= groups._ROWS < 4 * max(sizes)
-    assert max(sizes) > groups._ROWS
-    assert stacked._SCORED < 240
+    assert min(sizes) <= group_data._ROWS < 4 * max(sizes)
+    assert max(sizes) > group_data._ROWS
+    assert stacked_trainer._SCORED < 240

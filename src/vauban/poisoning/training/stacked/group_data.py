@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
-from vauban.poisoning.draws import uniforms
-from vauban.poisoning.views import augmentation
+from vauban.poisoning.training.augmentation import augmentation
+from vauban.poisoning.training.random_numbers import uniforms
 
 if TYPE_CHECKING:
-    from vauban.poisoning.stacked import StackedTrainer
+    from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 Part = tuple[NDArray[Any], NDArray[np.int64]]
 

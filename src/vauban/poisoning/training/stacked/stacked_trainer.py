@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from vauban.errors import BadInput
-from vauban.poisoning.fronts import Front, front
-from vauban.poisoning.groups import Group, Part, channels_last, padded, picture
-from vauban.poisoning.networks import first_weights, network
-from vauban.poisoning.repeatable import at_once
-from vauban.poisoning.views import augmentation
+from vauban.poisoning.training.augmentation import augmentation
+from vauban.poisoning.training.deterministic import at_once
+from vauban.poisoning.training.input_transforms import Front, front
+from vauban.poisoning.training.stacked.group_data import Group, Part, channels_last, padded, picture
+from vauban.poisoning.training.stacked.stacked_networks import first_weights, network
 from vauban.specs import choose
 
 _SCORED = 128

@@ -19,12 +19,12 @@ from torch import nn
 from torch.nn import functional
 
 from vauban.errors import BadInput
-from vauban.poisoning.draws import uniforms
-from vauban.poisoning.fronts import Front, front
-from vauban.poisoning.groups import padded, picture
-from vauban.poisoning.repeatable import repeatable
-from vauban.poisoning.stacked import StackedTrainer, schedule
-from vauban.poisoning.views import augmentation
+from vauban.poisoning.training.augmentation import augmentation
+from vauban.poisoning.training.deterministic import repeatable
+from vauban.poisoning.training.input_transforms import Front, front
+from vauban.poisoning.training.random_numbers import uniforms
+from vauban.poisoning.training.stacked.group_data import padded, picture
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 from vauban.specs import choose
 
 FEATURES = ("rotnet", "simclr")

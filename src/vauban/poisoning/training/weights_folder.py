@@ -15,7 +15,7 @@ from safetensors.torch import save
 
 from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.files import replace_file
-from vauban.poisoning.manifests import read_manifest
+from vauban.poisoning.manifest_file import read_manifest
 from vauban.runs import manifest as manifests
 
 KIND = "ensemble"

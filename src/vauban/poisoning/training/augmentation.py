@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from vauban.poisoning.fronts import moved
+from vauban.poisoning.training.input_transforms import moved
 from vauban.specs import choose
 
 

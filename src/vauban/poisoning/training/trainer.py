@@ -12,12 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
-from vauban.poisoning.classic import SEEDS, Part, SklearnTrainer, Tick
+from vauban.poisoning.training.scikit_learn import SEEDS, Part, SklearnTrainer, Tick
 from vauban.specs import choose
 
 __all__ = ["ModuleTrainer", "Part", "SklearnTrainer", "Tick", "Trainer", "rebuild", "told_spec"]
 
-HOMES = {"stacked": "vauban.poisoning.stacked:StackedTrainer", "heads": "vauban.poisoning.features:HeadTrainer"}
+HOMES = {
+    "stacked": "vauban.poisoning.training.stacked.stacked_trainer:StackedTrainer",
+    "heads": "vauban.poisoning.training.stacked.feature_heads:HeadTrainer",
+}
 
 
 class Trainer(Protocol):

@@ -10,8 +10,8 @@ import pytest
 from vauban.data import load
 from vauban.errors import RunRefused
 from vauban.poisoning import Ensemble, Partition
-from vauban.poisoning.stacked import StackedTrainer
-from vauban.poisoning.unfinished import FILE, Unfinished
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
+from vauban.poisoning.votes.checkpoint import FILE, Unfinished
 
 DIGITS = load("mnist:split=test")
 X, Y = DIGITS.images[:300, :, ::4, ::4].copy(), DIGITS.labels[:300]
@@ -88,7 +88,7 @@ def test_a_second_round_begins_with_the_first_ones_votes(tmp_path: Path, monkeyp
 
 def test_votes_are_kept_before_a_kill_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Ensemble.fit(X, Y, Partition(11), TRAINER)
-    monkeypatch.setattr("vauban.poisoning.unfinished._SECONDS", 0.0)
+    monkeypatch.setattr("vauban.poisoning.votes.checkpoint._SECONDS", 0.0)
     kept: list[bytes] = []
     made.tally(TEST_X, tick=lambda _: kept.append((tmp_path / FILE).read_bytes() if (tmp_path / FILE).exists() else b""),
                unfinished=Unfinished(tmp_path, ABOUT))  # fmt: skip

@@ -14,8 +14,8 @@ import numpy as np
 
 from vauban.errors import BadInput, RunRefused
 from vauban.files import replace_file
-from vauban.poisoning.ballots import Ballots
-from vauban.poisoning.runs import read_arrays
+from vauban.poisoning.votes.counting import Ballots
+from vauban.poisoning.votes.run_folder import read_arrays
 
 FILE = "ballots.unfinished.npz"
 _SECONDS = 30.0  # between two times that votes are kept

@@ -16,13 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput
-from vauban.poisoning.cluster import fit_on, reached
-from vauban.poisoning.manifests import SCHEMA
-from vauban.poisoning.partition import Partition, Parts, checked_labels, content_keys, described, set_sha256
-from vauban.poisoning.preprocess import named, preprocess
-from vauban.poisoning.store import KIND, Group, Store, fingerprints
-from vauban.poisoning.trainers import SklearnTrainer, Tick, Trainer, told_spec
-from vauban.poisoning.votes import THREATS
+from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.partitioning.partition import (
+    Partition,
+    Parts,
+    checked_labels,
+    content_keys,
+    described,
+    set_sha256,
+)
+from vauban.poisoning.training.preprocessing import named, preprocess
+from vauban.poisoning.training.ray_jobs import fit_on, reached
+from vauban.poisoning.training.trainer import SklearnTrainer, Tick, Trainer, told_spec
+from vauban.poisoning.training.weights_folder import KIND, Group, Store, fingerprints
+from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.runs.folder import locked
 from vauban.specs import choose
 
