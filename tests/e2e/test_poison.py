@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from vauban.certificates.finite import spread_offsets
 from vauban.cli import app
 from vauban.data import load
-from vauban.poisoning import Ensemble, Partition, Votes, derive
+from vauban.poisoning import Ensemble, EnsembleVotes, Partition, derive
 from vauban.poisoning.partitioning.partition import set_sha256
 
 TINY = "cnn:steps=6,group=5,views=1,batch=16"
@@ -245,7 +245,7 @@ def test_claim_again_from_a_run_and_from_anybodys_votes(ensemble: Path, run: Pat
     np.savez(tmp_path / "scores.npz", scores=scores, labels=digits.labels[:40], num_classes=10, offsets=offsets)
     two = "partition:aggregate=runoff,spread=2"
     told = json.loads(vauban("claim", tmp_path / "scores.npz", "--smoothing", two, "--json", "-o", tmp_path / "c.csv"))
-    slow = derive(Votes.of({"scores": scores}, 10, spread=2), digits.labels[:40], aggregate="runoff")
+    slow = derive(EnsembleVotes.from_arrays({"scores": scores}, 10, spread=2), digits.labels[:40], aggregate="runoff")
     assert [c["radius"] for c in told["claims"]] == slow.radius.tolist()
     assert len((tmp_path / "c.csv").read_text().splitlines()) == 41
     flips = vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition:threat=labels")

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from vauban.data import load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.poisoning import Ensemble, ModuleTrainer, Partition, SklearnTrainer, Votes, derive
+from vauban.poisoning import Ensemble, EnsembleVotes, ModuleTrainer, Partition, SklearnTrainer, derive
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
@@ -255,7 +255,9 @@ def test_certify_is_what_scores_say(partition: Partition, aggregate: str) -> Non
     ensemble = Ensemble.fit(X, Y, partition, TRAINERS["module"])
     certs = ensemble.certify(TEST_X, TEST_Y, aggregate)
     slow = derive(
-        Votes.of({"scores": ensemble.scores(TEST_X)}, 10, spread=partition.spread), TEST_Y, aggregate=aggregate
+        EnsembleVotes.from_arrays({"scores": ensemble.scores(TEST_X)}, 10, spread=partition.spread),
+        TEST_Y,
+        aggregate=aggregate,
     )
     assert np.array_equal(certs.radius, slow.radius)
     assert np.array_equal(certs.answer, slow.answer)

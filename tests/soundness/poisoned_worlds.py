@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
-from vauban.poisoning.votes.ensemble_votes import Votes
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 Sample = tuple[int, int]
 Samples = tuple[Sample, ...]
@@ -51,7 +51,7 @@ def _stump(part: Samples, point: int) -> list[int]:
     return best[1]
 
 
-def voted(samples: Samples, partition: Partition, learner: str) -> Votes:
+def voted(samples: Samples, partition: Partition, learner: str) -> EnsembleVotes:
     """The votes on every asked point of the ensemble trained on `samples`."""
     x = np.array([[x] for x, _ in samples], dtype=np.uint8)
     y = np.array([y for _, y in samples])
@@ -60,7 +60,7 @@ def voted(samples: Samples, partition: Partition, learner: str) -> Votes:
         members = partition.members(x, y)
     parts = [tuple(samples[i] for i in part) for part in members]
     scores = np.stack([scores_of(learner, part) for part in parts], axis=1)
-    return Votes.of({"scores": scores}, CLASSES, spread=partition.spread, against=partition.against)
+    return EnsembleVotes.from_arrays({"scores": scores}, CLASSES, spread=partition.spread, against=partition.against)
 
 
 def certified(samples: Samples, partition: Partition, learner: str, aggregate: str) -> PoisoningCertificates:

@@ -134,7 +134,7 @@ def certify(
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.poisoning.votes.certificates import derive
-    from vauban.poisoning.votes.checkpoint import Unfinished
+    from vauban.poisoning.votes.checkpoint import VotesCheckpoint
     from vauban.poisoning.votes.run_folder import compose, refuse_other, write_run
     from vauban.report.summary import parse_radii
 
@@ -153,7 +153,9 @@ def certify(
     training = {**made.manifest, "weights_sha256": made.weights_sha256, "voted_on": where}
     refuse_other(out, {"data": described, "training": training, "aggregate": aggregate, "k": k})
     groups = [list(group.numbers) for group in getattr(made, "groups", [])]
-    unfinished = Unfinished(out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups})
+    unfinished = VotesCheckpoint(
+        out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups}
+    )
     try:
         with common.progress("voting", total, "models", json) as tick:
             votes = made.tally(x, aggregate, tick, unfinished)

@@ -10,23 +10,33 @@ if TYPE_CHECKING:
     from vauban.poisoning.partitioning.partition import Partition
     from vauban.poisoning.training.trainer import ModuleTrainer, SklearnTrainer
     from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
-    from vauban.poisoning.votes.ensemble_votes import Votes
+    from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 _HOMES = {
     "Ensemble": "ensemble",
+    "EnsembleVotes": "votes.ensemble_votes",
     "ModuleTrainer": "training.trainer",
     "Partition": "partitioning.partition",
     "PoisoningCertificates": "votes.certificates",
     "SklearnTrainer": "training.scikit_learn",
-    "Votes": "votes.ensemble_votes",
     "derive": "votes.certificates",
 }
+_EARLIER_NAMES = {"Votes": "EnsembleVotes"}
 
-__all__ = ["Ensemble", "ModuleTrainer", "Partition", "PoisoningCertificates", "SklearnTrainer", "Votes", "derive"]
+__all__ = [
+    "Ensemble",
+    "EnsembleVotes",
+    "ModuleTrainer",
+    "Partition",
+    "PoisoningCertificates",
+    "SklearnTrainer",
+    "derive",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: claims and their verification need no torch."""
+    """Import a public name on first use: certificates and their verification need no torch."""
+    name = _EARLIER_NAMES.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'vauban.poisoning' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
     return getattr(import_module(f"vauban.poisoning.{_HOMES[name]}"), name)

@@ -15,9 +15,9 @@ from vauban.errors import BadInput, Incomplete, MissingExtra
 from vauban.poisoning.manifest_file import SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, checked_labels, content_keys, set_sha256
 from vauban.poisoning.training.trainer import Tick
-from vauban.poisoning.training.weights_folder import KIND, Store, fingerprints
+from vauban.poisoning.training.weights_folder import KIND, WeightsFolder, fingerprints
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
-from vauban.poisoning.votes.ensemble_votes import Votes
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 _STARTS = 10
 
@@ -74,13 +74,13 @@ class ClusterEnsemble:
 
     def save(self, folder: str | Path) -> None:
         """Keep the clusters and counts in a folder."""
-        store = Store.begin(Path(folder), self.manifest)
+        store = WeightsFolder.begin(Path(folder), self.manifest)
         store.keep_shared({"centres": torch.from_numpy(self.centres), "table": torch.from_numpy(self.table)})
 
     @classmethod
     def load(cls, folder: str | Path) -> ClusterEnsemble:
         """The clusters and counts in a folder."""
-        store = Store.open(Path(folder))
+        store = WeightsFolder.open(Path(folder))
         shared = store.shared()
         if shared is None:
             raise Incomplete(f"{folder} holds no clusters yet: run the same train command again")
@@ -98,12 +98,12 @@ class ClusterEnsemble:
 
     def tally(
         self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None, unfinished: Any = None
-    ) -> Votes:
+    ) -> EnsembleVotes:
         """Votes on the inputs `x` [m, ...]: n_c counts samples of the input's cluster labelled c, and of the other not c."""
         if aggregate != "plurality":
             raise BadInput("two classes are decided in one round: take --aggregate plurality")
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
-        return Votes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
+        return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
 
     def certify(self, x: NDArray[Any], y: ArrayLike | None = None) -> PoisoningCertificates:
         """Claims about the inputs `x` [m, ...], judged by `y` [m] if given."""

@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemory, trained
+from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, trained
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Tick, Trainer, rebuild
-from vauban.poisoning.training.weights_folder import Group, Store
+from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
-from vauban.poisoning.votes.checkpoint import Unfinished
-from vauban.poisoning.votes.counting import Ballots, Preferences
-from vauban.poisoning.votes.ensemble_votes import AGGREGATES, Votes
+from vauban.poisoning.votes.checkpoint import VotesCheckpoint
+from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
+from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
 from vauban.specs import choose
 
 _AT_ONCE = 1 << 29
@@ -33,7 +33,7 @@ class Ensemble:
     `manifest`: everything the weights are a function of. `against`: "samples" or "labels", what may be poisoned.
     """
 
-    def __init__(self, manifest: dict[str, Any], trainer: Trainer, groups: Sequence[Group | InMemory]):
+    def __init__(self, manifest: dict[str, Any], trainer: Trainer, groups: Sequence[SavedGroup | InMemoryGroup]):
         self.manifest, self.trainer, self.groups = manifest, trainer, list(groups)
         self.partition = Partition.from_spec(manifest["partition"]["spec"])
         self.against: str = manifest["against"]
@@ -82,7 +82,7 @@ class Ensemble:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", trainer: Trainer | None = None) -> Ensemble:
         """The complete ensemble in a folder; weights are read when they are needed."""
-        store = Store.open(Path(folder))
+        store = WeightsFolder.open(Path(folder))
         made = rebuild(store.manifest["trainer"], device) if trainer is None else trainer
         shared = store.shared()
         if shared is not None:
@@ -94,7 +94,7 @@ class Ensemble:
         """Keep an ensemble that is in memory in a folder, and return it as it is there."""
         if any(not isinstance(group.weights(), dict) for group in self.groups):
             raise BadInput(IN_MEMORY_ONLY)
-        store = Store.begin(Path(folder), self.manifest)
+        store = WeightsFolder.begin(Path(folder), self.manifest)
         if getattr(self.trainer, "shared", None):
             store.keep_shared(self.trainer.shared)  # type: ignore[attr-defined]
         for group in self.groups:
@@ -148,8 +148,8 @@ class Ensemble:
         x: NDArray[Any],
         aggregate: str = "plurality",
         tick: Tick | None = None,
-        unfinished: Unfinished | None = None,
-    ) -> Votes:
+        unfinished: VotesCheckpoint | None = None,
+    ) -> EnsembleVotes:
         """All that claims about the inputs `x` [m, ...] need, and no more. `tick` is told of models that have voted.
 
         `unfinished`: where the votes of the first round are kept while models vote, and taken up if some have.
@@ -159,11 +159,11 @@ class Ensemble:
         ballots = self._counted(x, duels=two_rounds, votes=spread > 1, tick=tick, unfinished=unfinished)
         arrays = ballots.arrays()
         if two_rounds and spread > 1:
-            first = Votes.of({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
+            first = EnsembleVotes.from_arrays({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
             assert first.winner is not None
             del arrays["duels"]
             arrays |= {"winner": first.winner, "prefers": self._preferences(x, first.winner, tick)}
-        return Votes.of(arrays, self.num_classes, spread=spread, against=self.against)
+        return EnsembleVotes.from_arrays(arrays, self.num_classes, spread=spread, against=self.against)
 
     def rounds(self, aggregate: str) -> int:
         """How many times every model votes in `tally`: twice where a second round needs to know who won the first."""
@@ -189,9 +189,9 @@ class Ensemble:
         duels: bool = False,
         votes: bool = False,
         tick: Tick | None = None,
-        unfinished: Unfinished | None = None,
-    ) -> Ballots:
-        empty = functools.partial(Ballots, len(x), self.num_classes, self.models, duels=duels, votes=votes)
+        unfinished: VotesCheckpoint | None = None,
+    ) -> VoteCounter:
+        empty = functools.partial(VoteCounter, len(x), self.num_classes, self.models, duels=duels, votes=votes)
         shown, ballots = self._shown(x), empty()
         if unfinished:
             unfinished.take_up(ballots, [len(group.numbers) for group in self.groups])
@@ -221,7 +221,7 @@ class Ensemble:
         step = max(rows, _AT_ONCE // (self.models * self.num_classes) // rows * rows)
         packed = []
         for i in range(0, len(x), step):
-            preferences = Preferences(winner[i : i + step], self.num_classes, self.models)
+            preferences = PreferenceCounter(winner[i : i + step], self.num_classes, self.models)
             for numbers, start, scores in self._each(x[i : i + step], tick if i == 0 else None):
                 preferences.add(numbers, scores, start)
             preferences.add_empty(self.empty)
@@ -246,7 +246,7 @@ class Ensemble:
             )
         return preprocess(self.manifest["preprocessing"], x)
 
-    def _of_group(self, group: Group | InMemory, shown: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
+    def _of_group(self, group: SavedGroup | InMemoryGroup, shown: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
         """Scores on chunks that are always of one shape: the last is padded."""
         weights, height = group.weights(), int(self.manifest["compute"]["rows"])
         for start in range(0, len(shown), height):

@@ -8,8 +8,8 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.poisoning.votes.certificates import derive
-from vauban.poisoning.votes.counting import Ballots, Preferences, smallest
-from vauban.poisoning.votes.ensemble_votes import Votes
+from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter, smallest
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 RNG = np.random.default_rng(0)
 MODELS, INPUTS, CLASSES = 12, 7, 4
@@ -50,7 +50,7 @@ def slow(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_ballots_are_counted_as_a_person_would() -> None:
     scores = scores_with_ties()
     votes, duels = slow(scores)
-    ballots = Ballots(INPUTS, CLASSES, MODELS + 2, duels=True, votes=True)
+    ballots = VoteCounter(INPUTS, CLASSES, MODELS + 2, duels=True, votes=True)
     stacked = torch.from_numpy(scores).permute(1, 0, 2)
     for numbers in ([0, 3, 4], [1, 2], list(range(5, 12))):
         ballots.add(numbers, stacked[numbers, :4], 0)
@@ -71,9 +71,9 @@ def test_ballots_are_counted_as_a_person_would() -> None:
 def test_scores_duels_and_packed_bits_agree(spread: int) -> None:
     scores = scores_with_ties()
     votes, duels = slow(scores)
-    whole = Votes.of({"scores": scores}, CLASSES, spread=spread)
+    whole = EnsembleVotes.from_arrays({"scores": scores}, CLASSES, spread=spread)
     assert whole.winner is not None
-    preferences = Preferences(whole.winner, CLASSES, MODELS)
+    preferences = PreferenceCounter(whole.winner, CLASSES, MODELS)
     stacked = torch.from_numpy(scores).permute(1, 0, 2)
     preferences.add([0, 2, 4], stacked[[0, 2, 4]])
     preferences.add([1, 3, *range(5, 12)], stacked[[1, 3, *range(5, 12)]])
@@ -86,10 +86,10 @@ def test_scores_duels_and_packed_bits_agree(spread: int) -> None:
         pieces: dict[str, Any] = {"counts": whole.counts, "duels": duels}
     else:
         pieces = {"votes": votes, "winner": whole.winner, "prefers": preferences.packed()}
-    again = Votes.of(pieces, CLASSES, spread=spread)
+    again = EnsembleVotes.from_arrays(pieces, CLASSES, spread=spread)
     assert np.array_equal(derive(whole, aggregate="runoff").radius, derive(again, aggregate="runoff").radius)
     kept = again.arrays("runoff")
-    third = Votes.of(kept, CLASSES, spread=spread)
+    third = EnsembleVotes.from_arrays(kept, CLASSES, spread=spread)
     assert np.array_equal(derive(third, aggregate="runoff").radius, derive(whole, aggregate="runoff").radius)
     assert set(kept) == ({"counts", "winner", "beats"} if spread == 1 else {"votes", "winner", "prefers"})
     assert set(whole.arrays("plurality")) == ({"counts"} if spread == 1 else {"votes"})
@@ -99,7 +99,9 @@ def test_types_are_as_small_as_can_be() -> None:
     assert smallest(255) is np.uint8
     assert smallest(256) is np.uint16
     assert smallest(65536) is np.uint32
-    assert Votes.of({"counts": np.array([[300, 0]])}, 2).arrays("plurality")["counts"].dtype == np.uint16
+    assert (
+        EnsembleVotes.from_arrays({"counts": np.array([[300, 0]])}, 2).arrays("plurality")["counts"].dtype == np.uint16
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,11 +117,11 @@ def test_types_are_as_small_as_can_be() -> None:
 )
 def test_votes_that_contradict_themselves_are_refused(arrays: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        Votes.of(arrays, 2)
+        EnsembleVotes.from_arrays(arrays, 2)
 
 
 def test_wrong_scores_are_refused() -> None:
-    ballots = Ballots(3, 4, 2)
+    ballots = VoteCounter(3, 4, 2)
     with pytest.raises(BadInput, match="scores of shape"):
         ballots.add([0], torch.zeros(1, 3, 5))
     with pytest.raises(BadInput, match="models, inputs, classes"):
@@ -127,7 +129,7 @@ def test_wrong_scores_are_refused() -> None:
 
 
 def test_three_outcomes_stay_apart() -> None:
-    votes = Votes.of({"counts": np.array([[5, 0, 0], [0, 5, 0], [0, 0, 5]])}, 3)
+    votes = EnsembleVotes.from_arrays({"counts": np.array([[5, 0, 0], [0, 5, 0], [0, 0, 5]])}, 3)
     truth = np.array([0, 0, 2])
     answer, given = derive(votes, truth), derive(votes, truth, label="given")
     assert answer.label.tolist() == [0, 1, 2]

@@ -28,7 +28,7 @@ from vauban.poisoning.partitioning.partition import (
 from vauban.poisoning.training.preprocessing import named, preprocess
 from vauban.poisoning.training.ray_jobs import fit_on, reached
 from vauban.poisoning.training.trainer import SklearnTrainer, Tick, Trainer, told_spec
-from vauban.poisoning.training.weights_folder import KIND, Group, Store, fingerprints
+from vauban.poisoning.training.weights_folder import KIND, SavedGroup, WeightsFolder, fingerprints
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.runs.folder import locked
 from vauban.specs import choose
@@ -41,7 +41,7 @@ IN_MEMORY_ONLY = (
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemoryGroup:
     """Base classifiers that are kept in memory: weights, or models of another library."""
 
     numbers: list[int]
@@ -71,7 +71,7 @@ def trained(
     began: Callable[[int, int], None] | None,
     learns: Callable[[int], Tick] | None,
     on: str,
-) -> tuple[dict[str, Any], list[Group | InMemory]]:
+) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
     """The manifest and the base classifiers of `Ensemble.fit`, whose arguments these are."""
     place = reached(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
@@ -107,19 +107,19 @@ def trained(
     manifest = json.loads(json.dumps(told))
     _say_empty(manifest["partition"])
     with nullcontext() if folder is None else locked(folder):
-        store = None if folder is None else Store.begin(folder, manifest)
+        store = None if folder is None else WeightsFolder.begin(folder, manifest)
         if store is not None:
             manifest = store.manifest
             torch.set_num_threads(manifest["compute"]["threads"])
         seen = preprocess(preprocessing, x)
         _learn_shared(trainer, seen, x, store, learns)
-        groups: list[Group | InMemory] = [] if store is None else [*store.groups()]
+        groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
         done = {number for group in groups for number in group.numbers}
         numbers = [i for i, part in enumerate(members) if len(part) and i not in done]
         if began:
             began(len(done), len(done) + len(numbers))
         for some, weights in fit_on(place, trainer, Parts(seen, labels, [members[i] for i in numbers]), numbers, tick):
-            groups.append(InMemory(list(some), weights) if store is None else store.keep(some, weights))
+            groups.append(InMemoryGroup(list(some), weights) if store is None else store.keep(some, weights))
     return manifest, groups
 
 
@@ -144,7 +144,7 @@ def _say_empty(split: dict[str, Any]) -> None:
 
 
 def _learn_shared(
-    trainer: Any, seen: NDArray[Any], x: NDArray[Any], store: Store | None, learns: Callable[[int], Tick] | None
+    trainer: Any, seen: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, learns: Callable[[int], Tick] | None
 ) -> None:
     """Let a trainer that shares features learn them from all inputs, in the order of their content; once."""
     if not hasattr(trainer, "prepare"):

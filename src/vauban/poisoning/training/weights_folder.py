@@ -27,7 +27,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Group:
+class SavedGroup:
     """Base classifiers trained together: their numbers, the hash of each one's weights, and where the weights are."""
 
     numbers: list[int]
@@ -40,7 +40,7 @@ class Group:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-class Store:
+class WeightsFolder:
     """A folder of weights, bound to the manifest of what they are trained on and how."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
@@ -48,7 +48,7 @@ class Store:
         self.identity = manifests.identity(manifest)
 
     @classmethod
-    def begin(cls, folder: Path, manifest: dict[str, Any]) -> Store:
+    def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
         """Begin an ensemble in `folder`, or take up the one that is there if it is the same."""
         if not (folder / manifests.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -63,16 +63,16 @@ class Store:
         return cls(folder, there)
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
+    def open(cls, folder: Path) -> WeightsFolder:
         """The ensemble in `folder`."""
         return cls(folder, read_manifest(folder, KIND))
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[SavedGroup]:
         """The groups that are there whole; one that is damaged or of another ensemble is left out."""
         found = (self._group(path) for path in sorted(self.folder.glob("models-*.safetensors")))
         return [group for group in found if group is not None]
 
-    def complete(self) -> list[Group]:
+    def complete(self) -> list[SavedGroup]:
         """All groups, once every base classifier is among them exactly once."""
         groups = self.groups()
         empty = self.manifest["partition"]["empty"]
@@ -87,12 +87,12 @@ class Store:
             )
         return groups
 
-    def keep(self, numbers: Sequence[int], weights: Tensors) -> Group:
+    def keep(self, numbers: Sequence[int], weights: Tensors) -> SavedGroup:
         """Write a group, whole or not at all."""
         prints = fingerprints(weights)
         path = self.folder / f"models-{min(numbers):06d}.safetensors"
         self._write(path, weights, {"numbers": list(numbers), "fingerprints": prints})
-        return Group(list(numbers), prints, path)
+        return SavedGroup(list(numbers), prints, path)
 
     def keep_shared(self, tensors: Tensors) -> None:
         """Write what all base classifiers share: features learned without labels."""
@@ -118,13 +118,13 @@ class Store:
         note = {_NOTE: manifests.canonical({"ensemble": self.identity, **told})}
         replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, note))
 
-    def _group(self, path: Path) -> Group | None:
+    def _group(self, path: Path) -> SavedGroup | None:
         try:
             with safe_open(path, framework="pt") as file:
                 told = _told(file)
             if told.get("ensemble") != self.identity:
                 return None
-            group = Group(told["numbers"], told["fingerprints"], path)
+            group = SavedGroup(told["numbers"], told["fingerprints"], path)
             return group if fingerprints(group.weights()) == group.fingerprints else None
         except (SafetensorError, OSError, ValueError, KeyError):
             return None

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.certificates.finite import finite_radius, finite_runoff_radius
 from vauban.certificates.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.errors import BadInput
-from vauban.poisoning.votes.ensemble_votes import THREATS, Votes
+from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
 from vauban.specs import choose
 from vauban.threats import Threat
 
@@ -99,7 +99,7 @@ class PoisoningCertificates:
 
 
 def derive(
-    votes: Votes,
+    votes: EnsembleVotes,
     truth: ArrayLike | None = None,
     *,
     aggregate: str = "plurality",
@@ -163,7 +163,7 @@ def wording(threat: Threat, aggregate: str, k: int, training: Any = None) -> str
     )
 
 
-def _radii(votes: Votes, aggregate: str, label: Ints, answer: Ints, k: int) -> Ints:
+def _radii(votes: EnsembleVotes, aggregate: str, label: Ints, answer: Ints, k: int) -> Ints:
     if aggregate == "plurality":
         if votes.spread == 1:
             return plurality_radius(votes.counts, label, k)

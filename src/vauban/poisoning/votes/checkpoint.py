@@ -14,14 +14,14 @@ import numpy as np
 
 from vauban.errors import BadInput, RunRefused
 from vauban.files import replace_file
-from vauban.poisoning.votes.counting import Ballots
+from vauban.poisoning.votes.counting import VoteCounter
 from vauban.poisoning.votes.run_folder import read_arrays
 
 FILE = "ballots.unfinished.npz"
 _SECONDS = 30.0  # between two times that votes are kept
 
 
-class Unfinished:
+class VotesCheckpoint:
     """Votes so far in a run folder. `about`: all that the votes depend on; votes about anything else are refused."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]):
@@ -29,7 +29,7 @@ class Unfinished:
         self._about = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()
         self._kept = time.monotonic()
 
-    def take_up(self, ballots: Ballots, sizes: Sequence[int]) -> None:
+    def take_up(self, ballots: VoteCounter, sizes: Sequence[int]) -> None:
         """Put the votes that are kept into empty ballots. `sizes`: how many models each group has, in order."""
         if not self.path.exists():
             return
@@ -46,7 +46,7 @@ class Unfinished:
             "remove it"
         )
 
-    def keep(self, ballots: Ballots, *, now: bool = False) -> None:
+    def keep(self, ballots: VoteCounter, *, now: bool = False) -> None:
         """Keep the votes so far, if it is time to, or `now`."""
         if now or time.monotonic() - self._kept >= _SECONDS:
             packed = io.BytesIO()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vauban.errors import BadInput
 
 
-class Ballots:
+class VoteCounter:
     """Votes of `models` base classifiers on `inputs` inputs.
 
     A base classifier votes for the class of its largest score; of equal scores the smaller class is above, and NaN is
@@ -52,7 +52,7 @@ class Ballots:
             scores = torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.counts), -1)
             self.add(numbers, scores)
 
-    def plus(self, other: Ballots) -> Ballots:
+    def plus(self, other: VoteCounter) -> VoteCounter:
         """The votes of both, one group of models more; the models of the two are different ones."""
         both = copy.copy(self)
         both.groups = self.groups + 1
@@ -90,7 +90,7 @@ class Ballots:
         return kept
 
 
-class Preferences:
+class PreferenceCounter:
     """Second-round votes: whether each model prefers the winner [inputs] of an input to each class, packed by eight."""
 
     def __init__(self, winner: NDArray[np.int64], num_classes: int, models: int):
@@ -98,7 +98,7 @@ class Preferences:
         self._bits = np.zeros((len(winner), num_classes, models), dtype=bool)
 
     def add(self, numbers: Sequence[int], scores: torch.Tensor, start: int = 0) -> None:
-        """Count `scores` as `Ballots.add` does."""
+        """Count `scores` as `VoteCounter.add` does."""
         ranked = _ranked(scores)
         rows = slice(start, start + ranked.shape[1])
         winner = torch.from_numpy(self.winner[rows]).to(ranked.device)
@@ -108,7 +108,7 @@ class Preferences:
         self._bits[rows, :, list(numbers)] = prefers.permute(1, 2, 0).cpu().numpy()
 
     def add_empty(self, numbers: Sequence[int]) -> None:
-        """Count models whose training set is empty, as `Ballots.add_empty` does."""
+        """Count models whose training set is empty, as `VoteCounter.add_empty` does."""
         if len(numbers):
             self.add(numbers, torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.winner), -1))
 

@@ -19,7 +19,7 @@ THREATS = {"samples": SAMPLES, "labels": LABELS}
 
 
 @dataclass(frozen=True, eq=False)
-class Votes:
+class EnsembleVotes:
     """What the base classifiers of an ensemble voted on m inputs.
 
     `counts` [m, c]: votes per class. `ballots` [m, models]: every vote, needed where base classifiers share samples
@@ -36,9 +36,9 @@ class Votes:
     prefers: NDArray[np.uint8] | None = None
 
     @classmethod
-    def of(
+    def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], num_classes: int, *, spread: int = 1, against: str = "samples"
-    ) -> Votes:
+    ) -> EnsembleVotes:
         """Votes from arrays by name: `votes` or `counts`, and for Run-Off `duels`, `scores`, or `winner` with what it beats."""
         choose("threat", against, THREATS)
         scores = arrays.get("scores")
@@ -98,7 +98,7 @@ class Votes:
         }
         return {name: _small(array) for name in names if (array := all_of_them[name]) is not None}
 
-    def _with_duels(self, duels: NDArray[Any]) -> Votes:
+    def _with_duels(self, duels: NDArray[Any]) -> EnsembleVotes:
         (m, c), table = self.counts.shape, np.asarray(duels)
         if table.shape != (m, c, c) or table.dtype.kind not in "iu":
             raise BadInput(f"duels of shape {table.shape}, {table.dtype}: whole numbers [{m}, {c}, {c}] are needed")
@@ -112,7 +112,7 @@ class Votes:
         beats[np.arange(m), winner] = 0
         return replace(self, winner=winner, beats=beats)
 
-    def _with_scores(self, scores: NDArray[Any]) -> Votes:
+    def _with_scores(self, scores: NDArray[Any]) -> EnsembleVotes:
         m, _, c = scores.shape
         values = np.where(np.isnan(scores), -np.inf, scores) if scores.dtype.kind == "f" else scores
         duels = np.empty((m, c, c), dtype=np.int64)

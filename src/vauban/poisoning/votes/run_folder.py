@@ -22,7 +22,7 @@ from vauban.files import replace_file
 from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import PoisoningCertificates, default_label, derive, wording
-from vauban.poisoning.votes.ensemble_votes import THREATS, Votes
+from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
 from vauban.runs import manifest as manifests
 
 KIND = "poisoning"
@@ -31,11 +31,11 @@ HEADER = ("index", "label", "radius", "abstained")
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PoisoningRun:
     """A run as it is in its folder."""
 
     manifest: dict[str, Any]
-    votes: Votes
+    votes: EnsembleVotes
 
     def certificates(
         self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
@@ -55,7 +55,7 @@ class Run:
 
 
 def compose(
-    votes: Votes,
+    votes: EnsembleVotes,
     partition: str,
     *,
     aggregate: str,
@@ -95,9 +95,9 @@ def refuse_other(folder: Path, manifest: Mapping[str, Any]) -> None:
             raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(other[:4]))
 
 
-def write_run(folder: Path, manifest: dict[str, Any], votes: Votes) -> Run:
+def write_run(folder: Path, manifest: dict[str, Any], votes: EnsembleVotes) -> PoisoningRun:
     """Write a run, the seal last; a folder that holds the same run is left as it is, another one is refused."""
-    run = Run(manifest, votes)
+    run = PoisoningRun(manifest, votes)
     claims, hashes = sealed(run)
     refuse_other(folder, manifest)
     if (folder / FILE).exists() and (folder / SEAL).exists():
@@ -120,7 +120,7 @@ def write_run(folder: Path, manifest: dict[str, Any], votes: Votes) -> Run:
     return run
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> PoisoningRun:
     """Read a run's manifest and votes; what cannot be a run's is a lie."""
     manifest = read_manifest(folder, KIND)
     if not (folder / BALLOTS).exists():
@@ -128,15 +128,15 @@ def read_run(folder: Path) -> Run:
     try:
         arrays = read_arrays(folder / BALLOTS)
         spread = Partition.from_spec(manifest["partition"]).spread
-        votes = Votes.of(arrays, manifest["num_classes"], spread=spread, against=manifest["against"])
+        votes = EnsembleVotes.from_arrays(arrays, manifest["num_classes"], spread=spread, against=manifest["against"])
         if set(arrays) != set(votes.arrays(manifest["aggregate"])):
             raise Lie(f"{folder / BALLOTS} holds {', '.join(sorted(arrays))}: not the votes of this run")
     except (KeyError, TypeError, BadInput) as problem:
         raise Lie(f"{folder} cannot be what a run left: {problem}") from None
-    return Run(manifest, votes)
+    return PoisoningRun(manifest, votes)
 
 
-def sealed(run: Run) -> tuple[str, dict[str, str]]:
+def sealed(run: PoisoningRun) -> tuple[str, dict[str, str]]:
     """The claims file of a run, and the hashes that close it."""
     claims = claims_csv(run.certificates(), run.index)
     arrays = run.votes.arrays(run.manifest["aggregate"])

@@ -10,7 +10,7 @@ from vauban.poisoning.defense import Defence
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
-from vauban.poisoning.votes.run_folder import CLAIMS, SEAL, Run, read_run, sealed
+from vauban.poisoning.votes.run_folder import CLAIMS, SEAL, PoisoningRun, read_run, sealed
 from vauban.verify import Verdict, check_claims, check_seal
 
 
@@ -29,7 +29,7 @@ def verify_run(folder: Path) -> Verdict:
     return Verdict(len(run.index), len(run.index) * run.votes.models, run.manifest["claim"])
 
 
-def _check_manifest(folder: Path, run: Run) -> None:
+def _check_manifest(folder: Path, run: PoisoningRun) -> None:
     manifest, data = run.manifest, run.manifest["data"]
     partition = Partition.from_spec(manifest["partition"])
     numbers = [manifest["k"], manifest["models"], manifest["num_classes"], *data["index"], *(data["label"] or [])]

@@ -14,7 +14,7 @@ from vauban.certificates.finite import spread_offsets
 from vauban.errors import BadInput
 from vauban.poisoning.defense import Defence
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.ensemble_votes import Votes
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.run_folder import read_arrays
 
 _MOST = 10**6
@@ -24,7 +24,7 @@ _MOST = 10**6
 class VotesFile:
     """What a file of votes holds. `partition`: the spec of the split; `training`: what it says of the rest."""
 
-    votes: Votes
+    votes: EnsembleVotes
     labels: NDArray[np.int64] | None
     index: NDArray[np.int64]
     partition: str
@@ -58,7 +58,7 @@ def read_votes_file(
     known = _told_once(path, "threat", _text(training, "against", path), defence.against if told else None)
     against = _told_once(path, "threat", against, known) or "samples"
     given_offsets = arrays.pop("offsets", None)
-    votes = Votes.of(arrays, num_classes, spread=spread, against=against)
+    votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against)
     if spread > 1:
         _check_offsets(path, given_offsets, training, spread)
     if given_offsets is not None and not np.array_equal(given_offsets, spread_offsets(votes.models, spread)):
@@ -107,7 +107,7 @@ def _check_offsets(path: Path, offsets: NDArray[Any] | None, training: dict[str,
         )
 
 
-def _labels(labels: NDArray[Any] | None, votes: Votes, path: Path) -> NDArray[np.int64] | None:
+def _labels(labels: NDArray[Any] | None, votes: EnsembleVotes, path: Path) -> NDArray[np.int64] | None:
     if labels is None:
         return None
     classes = votes.counts.shape[1]

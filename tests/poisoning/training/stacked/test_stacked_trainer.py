@@ -23,7 +23,7 @@ from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.training.deterministic import at_once, repeatable
 from vauban.poisoning.training.stacked import group_data, stacked_trainer
-from vauban.poisoning.training.stacked.group_data import Group
+from vauban.poisoning.training.stacked.group_data import GroupData
 from vauban.poisoning.training.stacked.stacked_networks import first_weights, network
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 
@@ -85,7 +85,7 @@ class Alone(nn.Module):
 
 def test_training_side_by_side_is_training_alone(parts: Parts) -> None:
     trainer = replace(SMALL, steps=5)
-    group = Group(trainer, 0, dict(enumerate(parts[:4])))
+    group = GroupData(trainer, 0, dict(enumerate(parts[:4])))
     first = first_weights(network("cnn").weights(group.shape, 10), group.draw_weights)
     [(numbers, weights)] = trainer.fit(parts[:4], range(4))
     assert numbers == [0, 1, 2, 3]
@@ -168,14 +168,14 @@ def test_the_number_of_threads_changes_nothing(parts: Parts) -> None:
 
 def test_a_leak_between_neighbours_would_be_found(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: batches that depend on the largest partition of the group change its neighbours."""
-    batch = Group.batch
+    batch = GroupData.batch
 
-    def leaking(self: Group, step: int) -> Any:
+    def leaking(self: GroupData, step: int) -> Any:
         x, *rest = batch(self, step)
         return x * (1 + self.counts.max() / 1000), *rest
 
     clean = fingerprints(SMALL, parts, range(10))
-    monkeypatch.setattr(Group, "batch", leaking)
+    monkeypatch.setattr(GroupData, "batch", leaking)
     before = fingerprints(SMALL, parts, range(10))
     large = (np.concatenate([parts[6][0]] * 4), np.tile(parts[6][1], 4))
     after = fingerprints(SMALL, [*parts[:6], large, *parts[7:]], range(10))
@@ -205,7 +205,7 @@ def test_a_mirrored_picture_scores_the_same(parts: Parts, digits: Any) -> None:
 
 
 def test_batches_hold_own_samples_evenly(parts: Parts) -> None:
-    group = Group(replace(SMALL, front="none", augment="none", views=1), 1, {2: parts[6]})
+    group = GroupData(replace(SMALL, front="none", augment="none", views=1), 1, {2: parts[6]})
     own = torch.from_numpy(parts[6][0]).float().div(255).permute(0, 2, 3, 1)
     seen = np.zeros(len(own), dtype=int)
     for step in range(300):

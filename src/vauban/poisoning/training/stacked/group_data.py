@@ -23,7 +23,7 @@ _ROWS = 16
 _AHEAD = 50
 
 
-class Group:
+class GroupData:
     """The training sets of one group, on the device: pictures seen in `views` ways, or ready to be seen afresh."""
 
     def __init__(self, trainer: StackedTrainer, group: int, slots: Mapping[int, Part]):

@@ -25,7 +25,7 @@ from vauban.errors import BadInput
 from vauban.poisoning.training.augmentation import augmentation
 from vauban.poisoning.training.deterministic import at_once
 from vauban.poisoning.training.input_transforms import Front, front
-from vauban.poisoning.training.stacked.group_data import Group, Part, channels_last, padded, picture
+from vauban.poisoning.training.stacked.group_data import GroupData, Part, channels_last, padded, picture
 from vauban.poisoning.training.stacked.stacked_networks import first_weights, network
 from vauban.specs import choose
 
@@ -130,7 +130,7 @@ class StackedTrainer:
         """The numbers and trained weights of one group's partitions."""
         numbers = list(parts)
         slots = {number % self.group: part for number, part in parts.items()}
-        weights = self._train(Group(self, numbers[0] // self.group, slots), tick, len(numbers), stop)
+        weights = self._train(GroupData(self, numbers[0] // self.group, slots), tick, len(numbers), stop)
         kept = torch.tensor(list(slots), device=self.device)
         return numbers, {name: value[kept] for name, value in weights.items()}
 
@@ -174,7 +174,7 @@ class StackedTrainer:
         return (scores + self.forward(weights, x.flip(3))) / 2 if self.mirror else scores
 
     def _train(
-        self, group: Group, tick: Callable[[int], None], partitions: int, stop: Event
+        self, group: GroupData, tick: Callable[[int], None], partitions: int, stop: Event
     ) -> dict[str, torch.Tensor]:
         shapes = network(self.network).weights(group.shape, self.num_classes)
         weights = group.constants | first_weights(shapes, group.draw_weights)
