@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Means:
         return {"trainer": "means"}
 
     def fit(
-        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], numbers: Sequence[int], tick: Any = None
+        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], numbers: Sequence[int], on_progress: Any = None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         for some in (
             itertools.batched(range(len(numbers)), 4) if hasattr(itertools, "batched") else batched(len(numbers))
@@ -44,8 +45,8 @@ class Means:
             means = [self._mean(*parts[i]) for i in some]
             yield [numbers[i] for i in some], {"means": torch.stack(means)}
             self.trained += len(some)
-            if tick:
-                tick(len(some))
+            if on_progress:
+                on_progress(len(some))
             if self.stop_after is not None and self.trained >= self.stop_after:
                 raise KeyboardInterrupt
 
@@ -132,12 +133,16 @@ def test_stopped_and_resumed_is_the_same(partition: Partition, tmp_path: Path) -
         Ensemble.load(tmp_path / "stopped", trainer=Means())
     again = Means()
     told: list[int] = []
-    began: list[tuple[int, int]] = []
-    resumed = Ensemble.fit(
-        X, Y, partition, again, folder=tmp_path / "stopped", tick=told.append, began=lambda *a: began.append(a)
-    )
+    started: list[tuple[int, int]] = []
+
+    @contextmanager
+    def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
+        started.append((done, total))
+        yield told.append
+
+    resumed = Ensemble.fit(X, Y, partition, again, folder=tmp_path / "stopped", progress=progress)
     assert again.trained == sum(told) == partition.models - 8
-    assert began == [(8, partition.models)]
+    assert started == [(8, partition.models)]
     assert resumed.fingerprints == whole.fingerprints
     for name in (p.name for p in (tmp_path / "whole").glob("*")):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

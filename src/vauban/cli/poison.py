@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
 from vauban.specs import Spec
+
+if TYPE_CHECKING:
+    from vauban.poisoning.progress import Progress, ProgressCallback
 
 app = typer.Typer(
     help="Defend the training set: how many samples must an attacker add, remove or relabel to change an answer?",
@@ -87,21 +90,18 @@ def train(
         changes = {"seeds": seeds, "seed": seed, "normalise": normalise}
         shared = defence.shared(x.shape[1] if x.ndim == 4 else 1)
         trainer = trainer_for(model, shared, x.shape[1:], num_classes, where, changes)
-        with training_bars(out, json) as (tick, began, learns):
-            ensemble = Ensemble.fit(
-                x,
-                y,
-                defence.partition(partitions),
-                trainer,
-                against=defence.against,
-                preprocessing=preprocess,
-                folder=out,
-                source=source,
-                tick=tick,
-                began=began,
-                learns=learns,
-                on=on,
-            )
+        ensemble = Ensemble.fit(
+            x,
+            y,
+            defence.partition(partitions),
+            trainer,
+            against=defence.against,
+            preprocessing=preprocess,
+            folder=out,
+            source=source,
+            on=on,
+            progress=progress_bars(out, json),
+        )
     _say_trained(out, ensemble.manifest, data, json)
 
 
@@ -153,12 +153,12 @@ def certify(
     training = {**made.manifest, "weights_sha256": made.weights_sha256, "voted_on": where}
     refuse_other(out, {"data": described, "training": training, "aggregate": aggregate, "k": k})
     groups = [list(group.numbers) for group in getattr(made, "groups", [])]
-    unfinished = VotesCheckpoint(
+    checkpoint = VotesCheckpoint(
         out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups}
     )
     try:
-        with common.progress("voting", total, "models", json) as tick:
-            votes = made.tally(x, aggregate, tick, unfinished)
+        with common.progress("voting", total, "models", json) as on_progress:
+            votes = made.tally(x, aggregate, on_progress, checkpoint)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped before all models had voted: {out} keeps the votes so far; the same command goes on", err=True
@@ -169,7 +169,7 @@ def certify(
         votes, str(made.partition), aggregate=aggregate, training=training, data=described, k=k, label=label
     )
     run = write_run(out, manifest, votes)
-    unfinished.remove()
+    checkpoint.remove()
     show(run.certificates(), f"{selected.name}, {made.partition}", wanted, json, {"run": str(out)})
 
 
@@ -207,24 +207,17 @@ def import_votes(
     show(run.certificates(), f"{about['spec']}, {given.partition}", wanted, json, {"run": str(out)})
 
 
-@contextmanager
-def training_bars(
-    out: Path, quiet: bool
-) -> Iterator[tuple[Callable[[int], None], Callable[[int, int], None], Callable[[int], Callable[[int], None]]]]:
-    """Progress bars that start when it is known how much there is to do: of learning features, then of training."""
-    with ExitStack() as stack:
-        bar: list[Callable[[int], None]] = []
+def progress_bars(out: Path, quiet: bool) -> Progress:
+    """Progress bars for work on the folder `out`; a resumed training says how much it found there."""
 
-        def learns(pictures: int) -> Callable[[int], None]:
-            return stack.enter_context(common.progress("learning features", pictures, "pictures", quiet))
+    @contextmanager
+    def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[ProgressCallback]:
+        if done and not quiet:
+            typer.echo(f"{out} holds {done:,} of {total:,} base classifiers; going on", err=True)
+        with common.progress(label, total - done, unit, quiet) as on_progress:
+            yield on_progress
 
-        def began(done: int, total: int) -> None:
-            stack.close()
-            if done and not quiet:
-                typer.echo(f"{out} holds {done:,} of {total:,} base classifiers; going on", err=True)
-            bar.append(stack.enter_context(common.progress("training", total - done, "partitions", quiet)))
-
-        yield lambda more: bar[0](more), began, learns
+    return progress
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Poisoning: training sets split by content, ensembles trained on the parts, and how much must change to turn their vote."""
+"""Certifies ensembles against poisoning: how much of the training set must change before their answer can."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vauban.poisoning.ensemble import Ensemble
     from vauban.poisoning.partitioning.partition import Partition
-    from vauban.poisoning.training.trainer import ModuleTrainer, SklearnTrainer
+    from vauban.poisoning.training.scikit_learn import SklearnTrainer
+    from vauban.poisoning.training.torch_module import ModuleTrainer
     from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
     from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 _HOMES = {
     "Ensemble": "ensemble",
     "EnsembleVotes": "votes.ensemble_votes",
-    "ModuleTrainer": "training.trainer",
+    "ModuleTrainer": "training.torch_module",
     "Partition": "partitioning.partition",
     "PoisoningCertificates": "votes.certificates",
     "SklearnTrainer": "training.scikit_learn",

@@ -1,4 +1,4 @@
-"""SS-DPA with one partition per sample and two clusters for features: certificates by counting. [Levine2023] section F.2"""
+"""SS-DPA with one partition for each sample and two clusters as features. [Levine2023] section F.2"""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, MissingExtra
 from vauban.poisoning.manifest_file import SCHEMA
-from vauban.poisoning.partitioning.partition import Partition, checked_labels, content_keys, set_sha256
-from vauban.poisoning.training.trainer import Tick
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
+from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.weights_folder import KIND, WeightsFolder, fingerprints
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
@@ -23,11 +24,11 @@ _STARTS = 10
 
 
 class ClusterEnsemble:
-    """One base classifier for each distinct training sample, which knows two clusters of the unlabelled set and one label.
+    """One base classifier for each distinct training sample, computed from two clusters of the unlabelled set and one label.
 
-    It gives an input in its sample's cluster the sample's label and one in the other cluster the other label; so all that
-    counts is `table` [cluster, label]: how many samples of each cluster carry each label. Copies of one input are one sample
-    (F.7), labelled as most of them are, ties to 0. Withstands label flips only.
+    It gives inputs in its sample's cluster the sample's label, and inputs in the other cluster the other label. So the votes
+    follow from `table` [cluster, label], the number of samples of each cluster with each label. Copies of one input are one
+    sample (F.7), with the label of most of them, ties to 0. Certificates are against label flips only.
     """
 
     def __init__(self, manifest: dict[str, Any], centres: NDArray[np.float64], table: NDArray[np.int64]):
@@ -38,8 +39,8 @@ class ClusterEnsemble:
 
     @classmethod
     def fit(cls, x: NDArray[Any], y: ArrayLike, *, source: dict[str, Any] | None = None) -> ClusterEnsemble:
-        """Find two clusters among the inputs `x` [n, ...], in the order of their content, and count labels `y` [n] in each."""
-        labels = checked_labels(x, np.asarray(y) if y is not None else None)
+        """Find two clusters among the inputs `x` [n, ...], sorted by content, and count the labels `y` [n] in each."""
+        labels = check_labels(x, np.asarray(y) if y is not None else None)
         if (labels < 0).any() or (labels > 1).any():
             raise BadInput(
                 f"two clusters tell two classes apart, and there are labels up to {labels.max()}: choose two classes, "
@@ -50,10 +51,10 @@ class ClusterEnsemble:
             raise BadInput("two clusters need two different samples at least")
         centres = _two_means(_flat(x[first]))
         for_one = np.bincount(inverse, weights=labels, minlength=len(first))
-        own = (2 * for_one > np.bincount(inverse, minlength=len(first))).astype(np.int64)
+        majority = (2 * for_one > np.bincount(inverse, minlength=len(first))).astype(np.int64)
         table = np.zeros((2, 2), dtype=np.int64)
-        np.add.at(table, (_assigned(_flat(x[first]), centres), own), 1)
-        told = {
+        np.add.at(table, (_assigned(_flat(x[first]), centres), majority), 1)
+        manifest = {
             "schema": SCHEMA,
             "kind": KIND,
             "against": "labels",
@@ -70,12 +71,12 @@ class ClusterEnsemble:
             "trainer": {"trainer": "clusters", "starts": _STARTS},
             "versions": {"vauban": __version__, "numpy": np.__version__},
         }
-        return cls(json.loads(json.dumps(told)), centres, table)
+        return cls(json.loads(json.dumps(manifest)), centres, table)
 
     def save(self, folder: str | Path) -> None:
-        """Keep the clusters and counts in a folder."""
+        """Write the clusters and counts to a folder."""
         store = WeightsFolder.begin(Path(folder), self.manifest)
-        store.keep_shared({"centres": torch.from_numpy(self.centres), "table": torch.from_numpy(self.table)})
+        store.write_shared({"centres": torch.from_numpy(self.centres), "table": torch.from_numpy(self.table)})
 
     @classmethod
     def load(cls, folder: str | Path) -> ClusterEnsemble:
@@ -89,24 +90,28 @@ class ClusterEnsemble:
     @property
     def weights_sha256(self) -> str:
         """A hash of clusters and counts."""
-        kept = {"centres": torch.from_numpy(self.centres)[None], "table": torch.from_numpy(self.table)[None]}
-        return fingerprints(kept)[0]
+        tensors = {"centres": torch.from_numpy(self.centres)[None], "table": torch.from_numpy(self.table)[None]}
+        return fingerprints(tensors)[0]
 
     def rounds(self, aggregate: str) -> int:
         """Every base classifier votes once."""
         return 1
 
     def tally(
-        self, x: NDArray[Any], aggregate: str = "plurality", tick: Tick | None = None, unfinished: Any = None
+        self,
+        x: NDArray[Any],
+        aggregate: str = "plurality",
+        on_progress: ProgressCallback | None = None,
+        checkpoint: Any = None,
     ) -> EnsembleVotes:
-        """Votes on the inputs `x` [m, ...]: n_c counts samples of the input's cluster labelled c, and of the other not c."""
+        """Votes on the inputs `x` [m, ...]: n_c counts the samples of the input's cluster labelled c, and of the other not c."""
         if aggregate != "plurality":
             raise BadInput("two classes are decided in one round: take --aggregate plurality")
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
 
     def certify(self, x: NDArray[Any], y: ArrayLike | None = None) -> PoisoningCertificates:
-        """Claims about the inputs `x` [m, ...], judged by `y` [m] if given."""
+        """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known."""
         return derive(self.tally(x), y)
 
 
@@ -116,7 +121,7 @@ def _flat(x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _assigned(rows: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The nearer of two centres, the first if both are as near: |s - a|^2 > |s - b|^2 written as one product per row."""
+    """The nearer of two centres, the first if both are equally near: |s - a|^2 > |s - b|^2 as one product per row."""
     a, b = centres
     return (2 * (rows * (b - a)).sum(axis=1) > (b * b).sum() - (a * a).sum()).astype(np.int64)
 

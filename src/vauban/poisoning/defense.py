@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vauban.errors import BadInput
-from vauban.poisoning.partitioning.partition import WAYS, Partition
+from vauban.poisoning.partitioning.partition import METHODS, Partition
 from vauban.specs import Parameter, Spec, choose, read_params
 
 FEATURES = ("clusters", "none", "rotnet", "simclr")
 
 
 def _way(text: str) -> str:
-    return choose("way to partition", text, WAYS)
+    return choose("way to partition", text, METHODS)
 
 
 def _features(text: str) -> str:

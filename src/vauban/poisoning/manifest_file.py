@@ -1,4 +1,4 @@
-"""Manifests of poisoning: one schema for ensembles and for runs, read with care and without torch."""
+"""Reads the manifests of ensembles and of poisoning runs; imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA = 1
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest in `folder`, once it is known to be of this kind ("ensemble" or "poisoning")."""
+    """The manifest in `folder`, which must be of this kind ("ensemble" or "poisoning")."""
     path = folder / FILE
     if not path.is_file():
         raise RunRefused(f"{folder} has no {FILE}: it is not what a vauban poison command left")
@@ -31,7 +31,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def kind_of(folder: Path) -> str | None:
-    """What a folder's manifest says it is; None where there is none to read."""
+    """The kind that a folder's manifest states; None if there is no readable manifest."""
     try:
         manifest = json.loads((folder / FILE).read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -8,7 +8,8 @@ import pytest
 from vauban.data import load
 from vauban.errors import BadInput
 from vauban.poisoning.defense import Defence
-from vauban.poisoning.partitioning.partition import Partition, Parts, content_keys, overlap_by_chance, set_sha256
+from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
+from vauban.poisoning.partitioning.samples import content_keys, set_sha256
 from vauban.poisoning.training.preprocessing import equalise, preprocess
 
 RNG = np.random.default_rng(0)
@@ -127,7 +128,7 @@ def test_floats_are_hashed_and_refused_by_pixel_sum() -> None:
 
 
 def test_parts_are_cut_on_demand() -> None:
-    parts = Parts(PICTURES, LABELS, [np.array([3, 1]), np.array([2])])
+    parts = TrainingSets(PICTURES, LABELS, [np.array([3, 1]), np.array([2])])
     x, y = parts[0]
     assert len(parts) == 2
     assert np.array_equal(x, PICTURES[[3, 1]])

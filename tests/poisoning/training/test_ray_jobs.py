@@ -2,6 +2,8 @@
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,14 @@ from vauban.poisoning import Ensemble, ModuleTrainer, Partition
 
 DIGITS = load("mnist:split=test")
 X, Y = DIGITS.images[:300, :, ::4, ::4].copy(), DIGITS.labels[:300]
+
+
+def recorder(told: list[int]) -> Any:
+    @contextmanager
+    def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
+        yield told.append
+
+    return progress
 
 
 def small_net() -> torch.nn.Module:
@@ -59,7 +69,7 @@ def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tm
     stand_in = StandIn()
     monkeypatch.setitem(sys.modules, "ray", stand_in)  # type: ignore[arg-type]
     told: list[int] = []
-    there = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray", tick=told.append)
+    there = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray", progress=recorder(told))
     assert here.fingerprints == there.fingerprints
     assert np.array_equal(here.votes(X[:20]), there.votes(X[:20]))
     assert stand_in.jobs == 7

@@ -57,7 +57,7 @@ def test_votes_go_on_where_they_stopped(
     with monkeypatch.context() as patched:
         patched.setattr(StackedTrainer, "scores", stopping)
         with pytest.raises(KeyboardInterrupt):
-            ensemble.tally(TEST_X, aggregate, unfinished=VotesCheckpoint(tmp_path, ABOUT))
+            ensemble.tally(TEST_X, aggregate, checkpoint=VotesCheckpoint(tmp_path, ABOUT))
     assert (tmp_path / FILE).exists()
     calls, noting = counting()
     told: list[int] = []
@@ -78,11 +78,11 @@ def test_a_second_round_begins_with_the_first_ones_votes(tmp_path: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(StackedTrainer, "scores", stopping)
         with pytest.raises(KeyboardInterrupt):
-            made.tally(TEST_X, "runoff", unfinished=VotesCheckpoint(tmp_path, ABOUT))
+            made.tally(TEST_X, "runoff", checkpoint=VotesCheckpoint(tmp_path, ABOUT))
     calls, noting = counting()
     with monkeypatch.context() as patched:
         patched.setattr(StackedTrainer, "scores", noting)
-        assert same(made.tally(TEST_X, "runoff", unfinished=VotesCheckpoint(tmp_path, ABOUT)), whole, "runoff")
+        assert same(made.tally(TEST_X, "runoff", checkpoint=VotesCheckpoint(tmp_path, ABOUT)), whole, "runoff")
     assert len(calls) == groups
 
 
@@ -90,13 +90,13 @@ def test_votes_are_kept_before_a_kill_too(tmp_path: Path, monkeypatch: pytest.Mo
     made = Ensemble.fit(X, Y, Partition(11), TRAINER)
     monkeypatch.setattr("vauban.poisoning.votes.checkpoint._SECONDS", 0.0)
     kept: list[bytes] = []
-    made.tally(TEST_X, tick=lambda _: kept.append((tmp_path / FILE).read_bytes() if (tmp_path / FILE).exists() else b""),
-               unfinished=VotesCheckpoint(tmp_path, ABOUT))  # fmt: skip
+    made.tally(TEST_X, on_progress=lambda _: kept.append((tmp_path / FILE).read_bytes() if (tmp_path / FILE).exists() else b""),
+               checkpoint=VotesCheckpoint(tmp_path, ABOUT))  # fmt: skip
     (tmp_path / FILE).write_bytes(kept[-1])  # as a kill in the last group would leave it
     calls, noting = counting()
     whole = made.tally(TEST_X)
     monkeypatch.setattr(StackedTrainer, "scores", noting)
-    assert same(made.tally(TEST_X, unfinished=VotesCheckpoint(tmp_path, ABOUT)), whole, "plurality")
+    assert same(made.tally(TEST_X, checkpoint=VotesCheckpoint(tmp_path, ABOUT)), whole, "plurality")
     assert 0 < len(calls) < len(made.groups)
 
 
@@ -106,11 +106,11 @@ def test_votes_of_another_run_and_damaged_ones_are_refused(tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(StackedTrainer, "scores", stopping)
         with pytest.raises(KeyboardInterrupt):
-            made.tally(TEST_X, unfinished=VotesCheckpoint(tmp_path, ABOUT))
+            made.tally(TEST_X, checkpoint=VotesCheckpoint(tmp_path, ABOUT))
     with pytest.raises(RunRefused, match="another run"):
-        made.tally(TEST_X, unfinished=VotesCheckpoint(tmp_path, {"run": "another"}))
+        made.tally(TEST_X, checkpoint=VotesCheckpoint(tmp_path, {"run": "another"}))
     with pytest.raises(RunRefused, match="damaged"):
-        made.tally(TEST_X[:40], unfinished=VotesCheckpoint(tmp_path, ABOUT))
+        made.tally(TEST_X[:40], checkpoint=VotesCheckpoint(tmp_path, ABOUT))
     content = (tmp_path / FILE).read_bytes()
     with np.load(tmp_path / FILE) as opened:
         arrays = dict(opened)
@@ -118,8 +118,8 @@ def test_votes_of_another_run_and_damaged_ones_are_refused(tmp_path: Path, monke
     for name, value in (("groups", np.array(2)), ("counts", arrays["counts"] + 1), ("seen", arrays["seen"] * 0)):
         np.savez(tmp_path / FILE, **{**arrays, name: value})
         with pytest.raises(RunRefused, match="do not add up"):
-            made.tally(TEST_X, unfinished=VotesCheckpoint(tmp_path, ABOUT))
+            made.tally(TEST_X, checkpoint=VotesCheckpoint(tmp_path, ABOUT))
     for damage in (content[:100], b"", content.replace(b"counts", b"founts")):
         (tmp_path / FILE).write_bytes(damage)
         with pytest.raises(RunRefused, match="damaged"):
-            made.tally(TEST_X, unfinished=VotesCheckpoint(tmp_path, ABOUT))
+            made.tally(TEST_X, checkpoint=VotesCheckpoint(tmp_path, ABOUT))

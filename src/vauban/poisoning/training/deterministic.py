@@ -1,4 +1,4 @@
-"""Makes torch compute the same bits every time, whatever it computes beside."""
+"""Makes torch compute the same bits every time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 @contextmanager
-def repeatable(device: str) -> Iterator[None]:
-    """Only algorithms that repeat themselves bit for bit, in full precision; afterwards all is as it was."""
+def deterministic(device: str) -> Iterator[None]:
+    """Allow only deterministic algorithms, in full precision; restores torch's settings afterwards."""
     if torch.device(device).type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     strict, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -35,12 +35,14 @@ def repeatable(device: str) -> Iterator[None]:
         torch.backends.cudnn.benchmark = benchmark
 
 
-def at_once(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
-    """What the jobs return, repeatably. On a CPU they run in as many threads as torch has, one thread each, so that the number
-    of threads changes no bit; a job is given an event, set when it should stop because another failed or was interrupted.
+def run_jobs(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
+    """Run the jobs deterministically and return their results.
+
+    On a CPU they run in as many threads as torch has, each computing with one thread, so that the number of threads changes no
+    bit. The event given to a job is set when the job should stop, because another failed or was interrupted.
     """
     stop = Event()
-    with repeatable(device):
+    with deterministic(device):
         if torch.device(device).type != "cpu":
             return [job(stop) for job in jobs]
         threads = torch.get_num_threads()

@@ -1,10 +1,9 @@
-"""Trains the base classifiers of an ensemble: says what they depend on, learns what they share, takes up what is missing."""
+"""Trains the base classifiers of an ensemble: writes the manifest, learns shared features, trains the groups that are missing."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from vauban import __version__
 from vauban.errors import BadInput
 from vauban.poisoning.manifest_file import SCHEMA
-from vauban.poisoning.partitioning.partition import (
-    Partition,
-    Parts,
-    checked_labels,
-    content_keys,
-    described,
-    set_sha256,
-)
-from vauban.poisoning.training.preprocessing import named, preprocess
-from vauban.poisoning.training.ray_jobs import fit_on, reached
-from vauban.poisoning.training.trainer import SklearnTrainer, Tick, Trainer, told_spec
+from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
+from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
+from vauban.poisoning.progress import Progress
+from vauban.poisoning.training.preprocessing import canonical_name, preprocess
+from vauban.poisoning.training.ray_jobs import connected_place, fit_on
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.trainer import Trainer, describe_trainer
 from vauban.poisoning.training.weights_folder import KIND, SavedGroup, WeightsFolder, fingerprints
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.runs.folder import locked
@@ -42,22 +37,22 @@ IN_MEMORY_ONLY = (
 
 @dataclass(frozen=True)
 class InMemoryGroup:
-    """Base classifiers that are kept in memory: weights, or models of another library."""
+    """Base classifiers kept in memory: weights, or models of another library."""
 
     numbers: list[int]
-    kept: Any
+    models: Any
 
     def weights(self) -> Any:
-        """What the trainer made."""
-        return self.kept
+        """What the trainer returned."""
+        return self.models
 
     @property
     def fingerprints(self) -> list[str]:
-        """The hash of each one's weights; of other libraries' models nothing is known."""
-        return fingerprints(self.kept) if isinstance(self.kept, dict) else ["unknown"] * len(self.numbers)
+        """The hash of each one's weights; "unknown" for models of other libraries."""
+        return fingerprints(self.models) if isinstance(self.models, dict) else ["unknown"] * len(self.numbers)
 
 
-def trained(
+def train_base_classifiers(
     x: NDArray[Any],
     y: ArrayLike | None,
     partition: Partition,
@@ -67,16 +62,14 @@ def trained(
     preprocessing: str,
     folder: Path | None,
     source: dict[str, Any],
-    tick: Tick | None,
-    began: Callable[[int, int], None] | None,
-    learns: Callable[[int], Tick] | None,
     on: str,
+    progress: Progress,
 ) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
-    """The manifest and the base classifiers of `Ensemble.fit`, whose arguments these are."""
-    place = reached(on)
+    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments."""
+    place = connected_place(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(IN_MEMORY_ONLY)
-    labels = checked_labels(x, None if y is None else np.asarray(y))
+    labels = check_labels(x, None if y is None else np.asarray(y))
     outside = np.flatnonzero((labels < 0) | (labels >= trainer.num_classes))
     if len(outside):
         first = int(outside[0])
@@ -86,11 +79,11 @@ def trained(
             f"{partition.partitions} partitions of {len(x)} samples: some would always be empty; take at most {len(x)}"
         )
     members = partition.members(x, labels)
-    told = {
+    entries = {
         "schema": SCHEMA,
         "kind": KIND,
-        "against": _against(against, partition, trainer),
-        "partition": described(partition, [len(part) for part in members]),
+        "against": _threat(against, partition, trainer),
+        "partition": describe_partition(partition, [len(rows) for rows in members]),
         "data": {
             **source,
             "sha256": set_sha256(x, labels),
@@ -99,33 +92,33 @@ def trained(
             "dtype": x.dtype.name,
         },
         "num_classes": trainer.num_classes,
-        "preprocessing": named(preprocessing),
-        "trainer": told_spec(trainer),
+        "preprocessing": canonical_name(preprocessing),
+        "trainer": describe_trainer(trainer),
         "compute": {"rows": ROWS, "threads": torch.get_num_threads()},
         "versions": {"vauban": __version__, "torch": torch.__version__, "numpy": np.__version__},
     }
-    manifest = json.loads(json.dumps(told))
-    _say_empty(manifest["partition"])
+    manifest = json.loads(json.dumps(entries))
+    _warn_if_empty(manifest["partition"])
     with nullcontext() if folder is None else locked(folder):
         store = None if folder is None else WeightsFolder.begin(folder, manifest)
         if store is not None:
             manifest = store.manifest
             torch.set_num_threads(manifest["compute"]["threads"])
-        seen = preprocess(preprocessing, x)
-        _learn_shared(trainer, seen, x, store, learns)
+        preprocessed = preprocess(preprocessing, x)
+        _prepare_features(trainer, preprocessed, x, store, progress)
         groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
         done = {number for group in groups for number in group.numbers}
-        numbers = [i for i, part in enumerate(members) if len(part) and i not in done]
-        if began:
-            began(len(done), len(done) + len(numbers))
-        for some, weights in fit_on(place, trainer, Parts(seen, labels, [members[i] for i in numbers]), numbers, tick):
-            groups.append(InMemoryGroup(list(some), weights) if store is None else store.keep(some, weights))
+        numbers = [i for i, rows in enumerate(members) if len(rows) and i not in done]
+        parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
+        with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
+            for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
+                groups.append(InMemoryGroup(list(some), weights) if store is None else store.write(some, weights))
     return manifest, groups
 
 
-def _against(asked: str | None, partition: Partition, trainer: Trainer) -> str:
+def _threat(given: str | None, partition: Partition, trainer: Trainer) -> str:
     trusts_inputs = partition.against == "labels" or hasattr(trainer, "prepare")
-    against = ("labels" if trusts_inputs else "samples") if asked is None else choose("threat", asked, THREATS)
+    against = ("labels" if trusts_inputs else "samples") if given is None else choose("threat", given, THREATS)
     if against == "samples" and trusts_inputs:
         raise BadInput(
             "sorted partitions and shared features defend labels only, since a sample more would change every part: "
@@ -134,28 +127,28 @@ def _against(asked: str | None, partition: Partition, trainer: Trainer) -> str:
     return against
 
 
-def _say_empty(split: dict[str, Any]) -> None:
+def _warn_if_empty(split: dict[str, Any]) -> None:
     if split["empty"]:
         warnings.warn(
             f"{len(split['empty'])} of {split['models']} base classifiers have no training samples: "
             "by rule they vote for class 0",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def _learn_shared(
-    trainer: Any, seen: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, learns: Callable[[int], Tick] | None
+def _prepare_features(
+    trainer: Any, preprocessed: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, progress: Progress
 ) -> None:
-    """Let a trainer that shares features learn them from all inputs, in the order of their content; once."""
+    """Let a trainer that shares features learn them once, from all inputs sorted by content, or read them from the folder."""
     if not hasattr(trainer, "prepare"):
         return
-    kept = None if store is None else store.shared()
-    if kept is not None:
+    saved = None if store is None else store.shared()
+    if saved is not None:
         trainer.shared.clear()
-        trainer.shared.update(kept)
+        trainer.shared.update(saved)
         return
     if not trainer.shared:
-        tick = learns(trainer.learning_epochs * len(x)) if learns else None
-        trainer.prepare(seen[np.argsort(content_keys(x), kind="stable")], None, tick)
+        with progress("learning features", trainer.learning_epochs * len(x), "pictures") as on_progress:
+            trainer.prepare(preprocessed[np.argsort(content_keys(x), kind="stable")], on_progress)
     if store is not None:
-        store.keep_shared(trainer.shared)
+        store.write_shared(trainer.shared)

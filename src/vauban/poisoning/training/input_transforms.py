@@ -1,4 +1,4 @@
-"""What a base classifier sees of a picture: fixed functions of that one picture, so that no sample can poison them."""
+"""Fixed transforms of pictures before a network sees them: functions of one picture alone, so that no sample can poison them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from torch.nn import functional
 from vauban.errors import BadInput
 from vauban.specs import choose
 
-_SPREAD = (
-    3.4 / 28,
-    4.7 / 28,
-)  # standard deviations of the ink of an upright digit, across and down, in parts of the picture
+_SPREAD = (3.4 / 28, 4.7 / 28)
+"""Standard deviations of the ink of an upright digit, across and down, as fractions of the picture."""
 _DIRECTIONS = 8
 
 
 @dataclass(frozen=True)
-class Front:
-    """`settle` is done once to a picture, `see` after every augmentation; both float32 [n, c, h, w] to [n, c', h', w']."""
+class InputTransform:
+    """Two functions, applied before and after augmentation; both take float32 [n, c, h, w] to [n, c', h', w']."""
 
-    settle: Callable[[torch.Tensor], torch.Tensor]
-    see: Callable[[torch.Tensor], torch.Tensor]
+    before: Callable[[torch.Tensor], torch.Tensor]
+    after: Callable[[torch.Tensor], torch.Tensor]
 
 
-def front(name: str) -> Front:
-    """The front end of that name."""
-    return FRONTS[choose("front end", name, FRONTS)]
+def input_transform(name: str) -> InputTransform:
+    """The input transform of that name."""
+    return INPUT_TRANSFORMS[choose("front end", name, INPUT_TRANSFORMS)]
 
 
 def upright(x: torch.Tensor) -> torch.Tensor:
-    """Centre the ink of grey pictures [n, 1, h, w], take its slant away and bring its spread to that of a usual digit.
+    """Centre the ink of grey pictures [n, 1, h, w], remove its slant and scale its spread to that of a usual digit.
 
-    An affine map made from the picture's first and second moments alone.
+    The affine map is computed from the picture's first and second moments alone.
     """
     if x.ndim != 4 or x.shape[1] != 1:
         raise BadInput(f"pictures of shape {tuple(x.shape[1:])} cannot be set upright: grey ones [1, h, w] can")
@@ -54,11 +52,11 @@ def upright(x: torch.Tensor) -> torch.Tensor:
     taller = (var_y.clamp(min=0.01).sqrt() / (_SPREAD[1] * height)).clamp(0.6, 1.6)
     none = torch.zeros_like(wider)
     matrix = torch.stack([wider, slant * taller, none, taller], dim=1).view(-1, 2, 2)
-    return moved(x, matrix, torch.stack([x0, y], dim=1))
+    return affine(x, matrix, torch.stack([x0, y], dim=1))
 
 
-def moved(x: torch.Tensor, matrix: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """Pictures [n, c, h, w] whose point p, from the centre, shows what `x` shows at matrix [n, 2, 2] p + shift [n, 2] pixels."""
+def affine(x: torch.Tensor, matrix: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """Pictures [n, c, h, w] whose value at p, from the centre, is that of `x` at matrix [n, 2, 2] p + shift [n, 2], in pixels."""
     half = torch.tensor([x.shape[3] / 2, x.shape[2] / 2], device=x.device, dtype=x.dtype)
     theta = torch.cat([matrix * half / half[:, None], (shift / half)[:, :, None]], dim=2)
     grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
@@ -66,10 +64,10 @@ def moved(x: torch.Tensor, matrix: torch.Tensor, shift: torch.Tensor) -> torch.T
 
 
 def gradients(x: torch.Tensor) -> torch.Tensor:
-    """How much brightness rises in each of eight directions, [n, 8c, h/2, w/2] from [n, c, h, w], pooled and of unit size.
+    """Histogram of gradient directions in eight channels, [n, 8c, h/2, w/2] from [n, c, h, w], pooled and normalised.
 
-    The share of direction d in a gradient g is max(0, g.d)^4 / |g|^3, pooled by a Gaussian every second pixel, divided by the
-    picture's norm; its square root is returned, scaled to about one.
+    The share of direction d in a gradient g is max(0, g.d)^4 / |g|^3. It is pooled by a Gaussian at every second pixel and
+    divided by the picture's norm; the square root is returned, scaled to about one.
     """
     right = functional.pad(x, (0, 1))[..., 1:] - functional.pad(x, (1, 0))[..., :-1]
     down = functional.pad(x, (0, 0, 0, 1))[..., 1:, :] - functional.pad(x, (0, 0, 1, 0))[..., :-1, :]
@@ -83,19 +81,19 @@ def gradients(x: torch.Tensor) -> torch.Tensor:
 
 
 def _pool(size: int, like: torch.Tensor, pitch: int = 2, sigma: float = 1.2) -> torch.Tensor:
-    """Gaussian weights [size // pitch, size] around every `pitch`-th place; every row sums to one."""
+    """Gaussian weights [size // pitch, size] centred on every `pitch`-th pixel; every row sums to one."""
     at = torch.arange(size, device=like.device, dtype=like.dtype)
     centre = at[: size // pitch] * pitch + (pitch - 1) / 2
     weights = torch.exp(-((centre[:, None] - at) ** 2) / (2 * sigma**2))
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+def _identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-FRONTS = {
-    "none": Front(_as_it_is, _as_it_is),
-    "upright": Front(upright, _as_it_is),
-    "gradients": Front(upright, gradients),
+INPUT_TRANSFORMS = {
+    "none": InputTransform(_identity, _identity),
+    "upright": InputTransform(upright, _identity),
+    "gradients": InputTransform(upright, gradients),
 }

@@ -1,4 +1,4 @@
-"""What may be done to every picture before training and before voting: functions of one picture alone, so nothing leaks."""
+"""Preprocesses pictures before training and before voting; each result is a function of one picture alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _AT_ONCE = 1 << 24
 
 
 def equalise(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """8-bit pictures [n, channels, ...] with the histogram of each channel spread over 0..255. [Levine2023] section F.8
+    """8-bit pictures [n, channels, ...] with the histogram of each channel equalised. [Levine2023] section F.8
 
-    Value v becomes round(255 * (C(v) - C(min)) / (pixels - C(min))), C counting the pixels up to a value; a channel of one value
+    Value v becomes round(255 * (C(v) - C(min)) / (pixels - C(min))), where C(v) counts the pixels up to v; a constant channel
     stays as it is.
 
     >>> equalise(np.array([[[10, 10, 20, 30]], [[7, 7, 7, 7]]], dtype=np.uint8)).tolist()
@@ -40,10 +40,10 @@ def _equalised(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     shifted = rows.astype(np.int64) + 256 * np.arange(n)[:, None]
     up_to = np.bincount(shifted.reshape(-1), minlength=256 * n).reshape(n, 256).cumsum(axis=1)
     least = up_to[np.arange(n), rows.min(axis=1)][:, None]
-    room = np.maximum(pixels - least, 1)
-    table = np.clip((2 * 255 * (up_to - least) + room) // (2 * room), 0, 255)
-    flat_ones = (least == pixels)[:, 0]
-    table[flat_ones] = np.arange(256)
+    rest = np.maximum(pixels - least, 1)
+    table = np.clip((2 * 255 * (up_to - least) + rest) // (2 * rest), 0, 255)
+    constant = (least == pixels)[:, 0]
+    table[constant] = np.arange(256)
     return table[np.arange(n)[:, None], rows].astype(np.uint8)
 
 
@@ -51,10 +51,10 @@ PREPROCESS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"none": lambda 
 
 
 def preprocess(name: str, x: NDArray[Any]) -> NDArray[Any]:
-    """The samples after the step of this name."""
-    return PREPROCESS[choose("preprocessing", named(name), PREPROCESS)](x)
+    """The samples after the preprocessing of this name."""
+    return PREPROCESS[canonical_name(name)](x)
 
 
-def named(name: str) -> str:
-    """The one spelling of a step's name."""
+def canonical_name(name: str) -> str:
+    """The name as manifests spell it."""
     return choose("preprocessing", {"equalize": "equalise"}.get(name, name), PREPROCESS)

@@ -1,7 +1,7 @@
-"""Random numbers with an address: a function of (seed, lane, purpose, step) alone, the same on every device.
+"""Addressed random numbers: functions of (seed, lane, purpose, step) alone, the same on every device.
 
-They choose first weights, batches and augmentations. No certificate rests on how random they are, so SplitMix64 [Steele2014] will
-do; what matters is that nothing is consumed: what one base classifier draws never depends on another.
+They choose initial weights, batches and augmentations. No certificate depends on their quality, so SplitMix64 [Steele2014] is
+enough; no state is consumed, so the numbers of one base classifier never depend on another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Base classifiers of scikit-learn; without torch until they vote, so that joblib's workers start quickly."""
+"""Trains base classifiers of scikit-learn; imports torch only when they vote, so that joblib's workers start quickly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import MissingExtra
+from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
 
 if TYPE_CHECKING:
     import torch
 
-Part = tuple[NDArray[Any], NDArray[np.int64]]
-Tick = Callable[[int], None]
-SEEDS = ("partition", "shared")
+    from vauban.poisoning.partitioning.partition import TrainingSet
+    from vauban.poisoning.progress import ProgressCallback
 
 
 @dataclass(frozen=True)
 class SklearnTrainer:
-    """Any scikit-learn classifier, a fresh clone for each partition, `jobs` of them at a time through joblib.
+    """Trains any scikit-learn classifier: a fresh clone for each partition, `jobs` of them at a time through joblib.
 
-    `seeds`: "partition" gives clone i the random_state seed + i wherever it has one, also inside a pipeline, and NumPy's global
-    numbers; "shared" gives all `seed`.
-    Fitted classifiers stay in memory: they could only be kept as pickles, which Vauban never loads.
+    `seeds`: "partition" sets random_state = seed + i in clone i, also inside a pipeline, and seeds NumPy's global generator
+    with the same number; "shared" uses `seed` for all clones. Fitted classifiers stay in memory: saving them would need
+    pickles, which Vauban never loads.
     """
 
     estimator: Any
@@ -40,7 +40,7 @@ class SklearnTrainer:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What is said of it in a manifest."""
+        """The settings, for a manifest."""
         kind = type(self.estimator)
         settings = {key: repr(value) for key, value in self.estimator.get_params().items()}
         return {
@@ -53,9 +53,9 @@ class SklearnTrainer:
         }
 
     def fit(
-        self, parts: Sequence[Part], numbers: Sequence[int], tick: Tick | None = None
+        self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
     ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield ([number], [fitted classifier]) for each partition; one of a single class is a constant."""
+        """Yield ([number], [fitted classifier]) for each partition; for a partition of one class, that class."""
         try:
             import joblib
         except ImportError:
@@ -63,12 +63,12 @@ class SklearnTrainer:
         seeds = [self.seed + (number if self.seeds == "partition" else 0) for number in numbers]
         jobs = (joblib.delayed(_fitted)(self.estimator, seed, *parts[i]) for i, seed in enumerate(seeds))
         for number, fitted in zip(numbers, joblib.Parallel(n_jobs=self.jobs, return_as="generator")(jobs), strict=True):
-            if tick:
-                tick(1)
+            if on_progress:
+                on_progress(1)
             yield [number], [fitted]
 
     def scores(self, weights: list[Any], x: NDArray[Any]) -> torch.Tensor:
-        """Scores [group, inputs, classes]: probabilities, decision values or 1 for the prediction; unseen classes are last."""
+        """Scores [group, inputs, classes]: probabilities, decision values, or 1 for the prediction; -inf for unseen classes."""
         import torch
 
         return torch.stack([torch.from_numpy(self._scores(fitted, x.reshape(len(x), -1))) for fitted in weights])
@@ -90,7 +90,7 @@ class SklearnTrainer:
 
 
 def _fitted(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) -> Any:
-    """A fresh classifier fitted to these samples; the class itself where there is only one."""
+    """A fresh classifier fitted to these samples; the class number where there is only one class."""
     from sklearn.base import clone
 
     if len(np.unique(y)) == 1:
@@ -98,7 +98,7 @@ def _fitted(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) ->
     fresh = clone(estimator)
     seeded = {key: seed for key in fresh.get_params() if key == "random_state" or key.endswith("__random_state")}
     fresh.set_params(**seeded)
-    state = np.random.get_state()  # whoever draws from NumPy's global numbers all the same draws the same ones
+    state = np.random.get_state()  # some estimators use NumPy's global generator despite random_state
     np.random.seed(seed % 2**32)
     try:
         return fresh.fit(x.reshape(len(x), -1), y)

@@ -1,4 +1,4 @@
-"""The folder of an ensemble: a manifest, and weights in safetensors group by group, so that nothing trained is ever lost."""
+"""Keeps an ensemble in a folder: a manifest, and one safetensors file for each trained group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class SavedGroup:
-    """Base classifiers trained together: their numbers, the hash of each one's weights, and where the weights are."""
+    """Base classifiers trained together: their numbers, the hash of each one's weights, and the file of the weights."""
 
     numbers: list[int]
     fingerprints: list[str]
@@ -41,7 +41,7 @@ class SavedGroup:
 
 
 class WeightsFolder:
-    """A folder of weights, bound to the manifest of what they are trained on and how."""
+    """A folder of weights; every file names the manifest it belongs to by its hash."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
@@ -49,18 +49,18 @@ class WeightsFolder:
 
     @classmethod
     def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
-        """Begin an ensemble in `folder`, or take up the one that is there if it is the same."""
+        """Write the manifest to `folder`, or open the folder if it holds the same ensemble; another one is refused."""
         if not (folder / manifests.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
             manifests.write(folder, manifest)
             return cls(folder, read_manifest(folder, KIND))
-        there = read_manifest(folder, KIND)
-        other = list(manifests.differences(there, json.loads(json.dumps(manifest)), ignore=(_THREADS,)))
-        if other:
+        present = read_manifest(folder, KIND)
+        lines = list(manifests.differences(present, json.loads(json.dumps(manifest)), ignore=(_THREADS,)))
+        if lines:
             raise RunRefused(
-                f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(other[:4])
+                f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
             )
-        return cls(folder, there)
+        return cls(folder, present)
 
     @classmethod
     def open(cls, folder: Path) -> WeightsFolder:
@@ -68,75 +68,75 @@ class WeightsFolder:
         return cls(folder, read_manifest(folder, KIND))
 
     def groups(self) -> list[SavedGroup]:
-        """The groups that are there whole; one that is damaged or of another ensemble is left out."""
+        """The groups in the folder, without those that are damaged or of another ensemble."""
         found = (self._group(path) for path in sorted(self.folder.glob("models-*.safetensors")))
         return [group for group in found if group is not None]
 
     def complete(self) -> list[SavedGroup]:
-        """All groups, once every base classifier is among them exactly once."""
+        """All groups, if they hold every base classifier exactly once."""
         groups = self.groups()
         empty = self.manifest["partition"]["empty"]
-        there = sorted([number for group in groups for number in group.numbers] + empty)
-        wanted = list(range(self.manifest["partition"]["models"]))
-        if len(set(there)) != len(there):
+        present = sorted([number for group in groups for number in group.numbers] + empty)
+        needed = list(range(self.manifest["partition"]["models"]))
+        if len(set(present)) != len(present):
             raise Lie(f"{self.folder} holds a base classifier twice")
-        if there != wanted:
-            missing = len(wanted) - len(there)
+        if present != needed:
+            missing = len(needed) - len(present)
             raise Incomplete(
-                f"{self.folder} lacks {missing} of its {len(wanted)} base classifiers: run the same train command again"
+                f"{self.folder} lacks {missing} of its {len(needed)} base classifiers: run the same train command again"
             )
         return groups
 
-    def keep(self, numbers: Sequence[int], weights: Tensors) -> SavedGroup:
-        """Write a group, whole or not at all."""
-        prints = fingerprints(weights)
+    def write(self, numbers: Sequence[int], weights: Tensors) -> SavedGroup:
+        """Write the weights of a group, whole or not at all."""
+        hashes = fingerprints(weights)
         path = self.folder / f"models-{min(numbers):06d}.safetensors"
-        self._write(path, weights, {"numbers": list(numbers), "fingerprints": prints})
-        return SavedGroup(list(numbers), prints, path)
+        self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
+        return SavedGroup(list(numbers), hashes, path)
 
-    def keep_shared(self, tensors: Tensors) -> None:
-        """Write what all base classifiers share: features learned without labels."""
+    def write_shared(self, tensors: Tensors) -> None:
+        """Write the tensors that all base classifiers share: features learned without labels."""
         self._write(self.folder / SHARED, tensors, {"fingerprint": _digest(tensors)})
 
     def shared(self) -> Tensors | None:
-        """What all base classifiers share; None if it is not there yet."""
+        """The tensors that all base classifiers share; None if they are not in the folder."""
         path = self.folder / SHARED
         if not path.exists():
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                told = _told(file)
+                note = _read_note(file)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError):
             raise Lie(f"{path} is damaged: remove it and run the same train command again") from None
-        if told.get("ensemble") != self.identity or told.get("fingerprint") != _digest(tensors):
+        if note.get("ensemble") != self.identity or note.get("fingerprint") != _digest(tensors):
             raise Lie(f"{path} belongs to another ensemble: remove it and run the same train command again")
         return tensors
 
-    def _write(self, path: Path, tensors: Tensors, told: dict[str, Any]) -> None:
-        """One metadata entry, so that the same weights are the same bytes."""
-        note = {_NOTE: manifests.canonical({"ensemble": self.identity, **told})}
-        replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, note))
+    def _write(self, path: Path, tensors: Tensors, note: dict[str, Any]) -> None:
+        """Write tensors with one metadata entry, so that equal weights give equal bytes."""
+        metadata = {_NOTE: manifests.canonical({"ensemble": self.identity, **note})}
+        replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata))
 
     def _group(self, path: Path) -> SavedGroup | None:
         try:
             with safe_open(path, framework="pt") as file:
-                told = _told(file)
-            if told.get("ensemble") != self.identity:
+                note = _read_note(file)
+            if note.get("ensemble") != self.identity:
                 return None
-            group = SavedGroup(told["numbers"], told["fingerprints"], path)
+            group = SavedGroup(note["numbers"], note["fingerprints"], path)
             return group if fingerprints(group.weights()) == group.fingerprints else None
         except (SafetensorError, OSError, ValueError, KeyError):
             return None
 
 
-def _told(file: Any) -> dict[str, Any]:
-    told = json.loads((file.metadata() or {}).get(_NOTE, "{}"))
-    return told if isinstance(told, dict) else {}
+def _read_note(file: Any) -> dict[str, Any]:
+    note = json.loads((file.metadata() or {}).get(_NOTE, "{}"))
+    return note if isinstance(note, dict) else {}
 
 
 def fingerprints(weights: Tensors) -> list[str]:
-    """The sha256 of each base classifier's weights, with names, types and shapes."""
+    """The sha256 of each base classifier's weights, including names, types and shapes."""
     size = len(next(iter(weights.values())))
     return [_digest({name: value[i] for name, value in weights.items()}) for i in range(size)]
 

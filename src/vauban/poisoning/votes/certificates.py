@@ -1,4 +1,4 @@
-"""From the votes of an ensemble to claims about its training set; exact, and without torch."""
+"""Derives certificates from the votes of an ensemble; exact, and without torch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vauban.threats import Threat
 
 @dataclass(frozen=True, eq=False)
 class PoisoningCertificates:
-    """Claims for m inputs, each about an ensemble's answer under a changed training set; exact.
+    """Exact certificates for m inputs: how much of the training set may change while the label stays (in the top k).
 
-    `label` [m]: the label each claim is about. `radius` [m]: how much may change while it stays (in the top k), NaN where
-    abstained. `answer` [m]: what the ensemble says. `truth` [m]: the true labels, if known.
+    `label` [m]: the certified label. `radius` [m]: the certified size of the change, NaN where abstained. `answer` [m]: the
+    ensemble's answer. `truth` [m]: the true labels, if known.
     """
 
     label: Ints
@@ -40,11 +40,11 @@ class PoisoningCertificates:
 
     @property
     def claim(self) -> str:
-        """In words, what a radius says of its input."""
+        """What a radius guarantees, in words."""
         return wording(self.threat, self.aggregate, self.k)
 
     def certified(self, r: float = 0) -> NDArray[np.bool_]:
-        """Which inputs [m] are certified for their true label at radius r."""
+        """Whether each input [m] is certified for its true label at radius r."""
         return (self.label == self._truth()) & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
 
     def accuracy(self, r: float = 0) -> float:
@@ -53,26 +53,26 @@ class PoisoningCertificates:
 
     @property
     def median_radius(self) -> float:
-        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
+        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half are at any."""
         radii = np.sort(np.where(self.certified(), self.radius, -1.0))[::-1]
         middle = float(radii[(len(radii) + 1) // 2 - 1])
         return middle if middle >= 0 else float("nan")
 
     @property
     def clean_accuracy(self) -> float:
-        """Fraction of inputs that the ensemble answers rightly (for k > 1: whose true label is in the top k)."""
+        """Fraction of inputs that the ensemble answers correctly (for k > 1: whose true label is in the top k)."""
         if self.k == 1:
             return float((self.answer == self._truth()).mean())
         return float((plurality_radius(self.counts, self._truth(), self.k) >= 0).mean())
 
     @property
     def base_accuracy(self) -> float:
-        """Fraction of all votes that went to the true label: how the base classifiers do, one by one."""
+        """Fraction of all votes for the true label: the mean accuracy of the base classifiers."""
         return float(self.counts[np.arange(len(self)), self._truth()].sum() / self.counts.sum())
 
     def summary(self, radii: ArrayLike) -> dict[str, Any]:
-        """Everything a table shows, as plain numbers."""
-        told: dict[str, Any] = {
+        """The numbers of a table, as plain values."""
+        numbers: dict[str, Any] = {
             "inputs": len(self),
             "models": int(self.counts[0].sum()),
             "aggregate": self.aggregate,
@@ -83,9 +83,9 @@ class PoisoningCertificates:
             "abstained": float(self.abstained.mean()),
         }
         if self.truth is None:
-            return told
+            return numbers
         median = self.median_radius
-        return told | {
+        return numbers | {
             "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "median_radius": None if np.isnan(median) else int(median),
@@ -106,10 +106,10 @@ def derive(
     k: int = 1,
     label: str | None = None,
 ) -> PoisoningCertificates:
-    """Claims from votes: how many samples (or labels) of the training set may change while the label stays in the top k.
+    """Certificates from votes: how many samples (or labels) of the training set may change while the label stays in the top k.
 
-    `label`: "votes" certifies what the ensemble answers, "given" the true label, abstaining where it is not in the top k; by
-    default "votes" for k = 1, else "given" where there are true labels. A run-off has one answer, so k = 1.
+    `label`: "votes" certifies the ensemble's answer; "given" the true label, abstaining where it is not in the top k. The
+    default is "votes" for k = 1, else "given" if there are true labels. A run-off has one answer, so k = 1.
     """
     answer = votes.answer(aggregate)
     right = None if truth is None else checked(votes.counts, truth, 1)[1]
@@ -133,28 +133,28 @@ def derive(
 
 
 def default_label(k: int, labelled: bool) -> str:
-    """Which label is certified unless somebody says otherwise."""
+    """The label that is certified by default: "given" or "votes"."""
     return "given" if k > 1 and labelled else "votes"
 
 
 def scope(training: Any) -> str:
-    """What the training set is of which a claim speaks, where it is only a part of a data set."""
+    """Describes the training subset the certificate is about; empty if it is a whole data set."""
     data = training.get("data") if isinstance(training, dict) else None
     if not isinstance(data, dict):
         return ""
-    said = ""
+    text = ""
     if data.get("classes"):
-        said += (
+        text += (
             f" The training set is the samples of the classes {data['classes']}; relabelling one to another class than these is "
             "not covered."
         )
     if data.get("every", 1) != 1 or data.get("limit"):
-        said += " The training set is what was selected of the data set by position, before any change."
-    return said
+        text += " The training set is what was selected of the data set by position, before any change."
+    return text
 
 
 def wording(threat: Threat, aggregate: str, k: int, training: Any = None) -> str:
-    """The claim in words."""
+    """What a radius guarantees, in words."""
     vote = "the vote's winner" if aggregate == "plurality" else "the run-off's winner"
     stays = f"the label stays {vote}" if k == 1 else f"the label stays among the top {k} of the vote"
     return (

@@ -1,4 +1,4 @@
-"""The votes of a run whose models have not all voted yet, kept in its folder: after Ctrl-C or a kill it goes on from them."""
+"""Saves the votes of a run while its models vote, so that voting resumes after Ctrl-C or a kill."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from vauban.files import replace_file
 from vauban.poisoning.votes.counting import VoteCounter
 from vauban.poisoning.votes.run_folder import read_arrays
 
-FILE = "ballots.unfinished.npz"
-_SECONDS = 30.0  # between two times that votes are kept
+FILE = "ballots.checkpoint.npz"
+_SECONDS = 30.0  # between two checkpoints
 
 
 class VotesCheckpoint:
-    """Votes so far in a run folder. `about`: all that the votes depend on; votes about anything else are refused."""
+    """The votes so far, in a run folder. `about` is everything they depend on; a checkpoint about anything else is refused."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]):
         self.path = folder / FILE
         self._about = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()
-        self._kept = time.monotonic()
+        self._saved_at = time.monotonic()
 
-    def take_up(self, ballots: VoteCounter, sizes: Sequence[int]) -> None:
-        """Put the votes that are kept into empty ballots. `sizes`: how many models each group has, in order."""
+    def restore(self, counter: VoteCounter, sizes: Sequence[int]) -> None:
+        """Put the saved votes, if there are any, into an empty counter. `sizes`: the number of models of each group."""
         if not self.path.exists():
             return
         try:
             arrays = read_arrays(self.path)
             about, done = str(arrays.pop("about")), int(arrays.pop("groups"))
             if about == self._about:
-                ballots.restore(arrays, done, sum(sizes[:done]))
+                counter.restore(arrays, done, sum(sizes[:done]))
                 return
         except (BadInput, KeyError, TypeError, ValueError) as problem:
             raise RunRefused(f"{self.path} is damaged ({problem}): remove it to let all models vote anew") from None
@@ -46,15 +46,15 @@ class VotesCheckpoint:
             "remove it"
         )
 
-    def keep(self, ballots: VoteCounter, *, now: bool = False) -> None:
-        """Keep the votes so far, if it is time to, or `now`."""
-        if now or time.monotonic() - self._kept >= _SECONDS:
+    def save(self, counter: VoteCounter, *, now: bool = False) -> None:
+        """Save the votes so far if the last checkpoint is old enough, or `now`."""
+        if now or time.monotonic() - self._saved_at >= _SECONDS:
             packed = io.BytesIO()
-            np.savez(packed, about=np.array(self._about), groups=np.array(ballots.groups), **ballots.state())  # type: ignore[arg-type]
+            np.savez(packed, about=np.array(self._about), groups=np.array(counter.groups), **counter.state())  # type: ignore[arg-type]
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, packed.getvalue())
-            self._kept = time.monotonic()
+            self._saved_at = time.monotonic()
 
     def remove(self) -> None:
-        """The run is written: its votes are elsewhere now."""
+        """Remove the checkpoint, once the run folder holds the votes."""
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Counts the votes of base classifiers as their scores come in, on the device where they are."""
+"""Counts the votes of base classifiers group by group, on the device that holds their scores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vauban.errors import BadInput
 
 
 class VoteCounter:
-    """Votes of `models` base classifiers on `inputs` inputs.
+    """Counts the votes of `models` base classifiers on `inputs` inputs.
 
-    A base classifier votes for the class of its largest score; of equal scores the smaller class is above, and NaN is
-    below everything. `counts` [inputs, classes] are always kept; with `duels`, how many models score class a above class b
+    A base classifier votes for the class of its largest score; of equal scores the smaller class wins, and NaN is below
+    everything. `counts` [inputs, classes] are always kept; with `duels`, the number of models that score class a above class b
     [inputs, a, b]; with `votes`, every vote [inputs, models].
     """
 
@@ -47,28 +47,28 @@ class VoteCounter:
         self.seen[rows] += len(numbers)
 
     def add_empty(self, numbers: Sequence[int]) -> None:
-        """Count models whose training set is empty: they score every class alike, and so vote for class 0 by rule."""
+        """Count models without training samples: they give all classes the same score, so they vote for class 0."""
         if len(numbers):
             scores = torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.counts), -1)
             self.add(numbers, scores)
 
     def plus(self, other: VoteCounter) -> VoteCounter:
-        """The votes of both, one group of models more; the models of the two are different ones."""
+        """A counter with the votes of both; `other` holds those of one more group of models."""
         both = copy.copy(self)
         both.groups = self.groups + 1
-        for name, mine in self.state().items():
-            setattr(both, name, mine + getattr(other, name))
+        for name, array in self.state().items():
+            setattr(both, name, array + getattr(other, name))
         return both
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What `restore` needs, by name."""
+        """The arrays that `restore` takes, by name."""
         names = ("counts", "duels", "votes", "seen")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     def restore(self, state: Mapping[str, NDArray[Any]], groups: int, models: int) -> None:
-        """Take up what `state` gave, the votes of so many groups of so many models in all."""
-        mine = self.state()
-        if {name: (a.shape, a.dtype) for name, a in mine.items()} != {n: (a.shape, a.dtype) for n, a in state.items()}:
+        """Continue from an earlier `state`: the votes of the first `groups` groups, `models` models in all."""
+        own = self.state()
+        if {name: (a.shape, a.dtype) for name, a in own.items()} != {n: (a.shape, a.dtype) for n, a in state.items()}:
             raise BadInput("the votes have another form than those of this run")
         if (state["seen"] != models).any() or (state["counts"].sum(axis=1) != models).any():
             raise BadInput(f"the votes do not add up to those of {models} models")
@@ -77,21 +77,21 @@ class VoteCounter:
         self.groups = groups
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything counted, in the smallest type that holds it, once every model has voted on every input."""
+        """The counts in the smallest type that holds them; every model must have voted on every input."""
         missing = np.flatnonzero(self.seen != self.models)
         if len(missing):
             raise BadInput(f"input {missing[0]} has the votes of {self.seen[missing[0]]} of {self.models} models")
         small = smallest(self.models)
-        kept: dict[str, NDArray[Any]] = {"counts": self.counts.astype(small)}
+        arrays: dict[str, NDArray[Any]] = {"counts": self.counts.astype(small)}
         if self.duels is not None:
-            kept["duels"] = self.duels.astype(small)
+            arrays["duels"] = self.duels.astype(small)
         if self.votes is not None:
-            kept["votes"] = self.votes
-        return kept
+            arrays["votes"] = self.votes
+        return arrays
 
 
 class PreferenceCounter:
-    """Second-round votes: whether each model prefers the winner [inputs] of an input to each class, packed by eight."""
+    """Counts second-round votes: whether each model prefers the winner [inputs] of an input to each class, eight bits a byte."""
 
     def __init__(self, winner: NDArray[np.int64], num_classes: int, models: int):
         self.winner, self.num_classes = winner, num_classes
@@ -108,7 +108,7 @@ class PreferenceCounter:
         self._bits[rows, :, list(numbers)] = prefers.permute(1, 2, 0).cpu().numpy()
 
     def add_empty(self, numbers: Sequence[int]) -> None:
-        """Count models whose training set is empty, as `VoteCounter.add_empty` does."""
+        """Count models without training samples, as `VoteCounter.add_empty` does."""
         if len(numbers):
             self.add(numbers, torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.winner), -1))
 
@@ -132,6 +132,6 @@ def _ranked(scores: torch.Tensor) -> torch.Tensor:
 
 
 def _above(ranked: torch.Tensor, a: int) -> torch.Tensor:
-    """Whether class a is above each class [models, inputs, classes]; never above itself."""
+    """Whether class a scores above each class [models, inputs, classes]; never above itself."""
     own, classes = ranked[:, :, a : a + 1], torch.arange(ranked.shape[2], device=ranked.device)
     return (own > ranked) | ((own == ranked) & (a < classes))

@@ -1,4 +1,4 @@
-"""What the base classifiers of an ensemble voted, kept as compactly as the claims allow; without torch."""
+"""Holds the votes of an ensemble as compactly as certificates allow; imports no torch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ THREATS = {"samples": SAMPLES, "labels": LABELS}
 
 @dataclass(frozen=True, eq=False)
 class EnsembleVotes:
-    """What the base classifiers of an ensemble voted on m inputs.
+    """The votes of an ensemble on m inputs.
 
     `counts` [m, c]: votes per class. `ballots` [m, models]: every vote, needed where base classifiers share samples
-    (spread > 1). For Run-Off: `winner` [m], and how many models prefer it to each class, `beats` [m, c], or with spread > 1
-    which ones, `prefers` uint8 [m, c, ceil(models / 8)]. `against`: "samples" or "labels", what the partition withstands.
+    (spread > 1). For Run-Off: `winner` [m], and the number of models that prefer it to each class, `beats` [m, c], or with
+    spread > 1 which ones, `prefers` uint8 [m, c, ceil(models / 8)]. `against`: what may be poisoned, "samples" or "labels".
     """
 
     counts: Ints
@@ -39,42 +39,43 @@ class EnsembleVotes:
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], num_classes: int, *, spread: int = 1, against: str = "samples"
     ) -> EnsembleVotes:
-        """Votes from arrays by name: `votes` or `counts`, and for Run-Off `duels`, `scores`, or `winner` with what it beats."""
+        """Votes from arrays by name: `votes` or `counts`; for Run-Off `scores`, `duels`, or `winner` and `beats` or `prefers`."""
         choose("threat", against, THREATS)
         scores = arrays.get("scores")
         ballots = arrays.get("votes")
         if scores is not None:
-            ballots = _ballots_of(scores, num_classes, ballots)
-        counts = _counts_of(arrays.get("counts"), ballots, num_classes)
+            ballots = _ballots_from(scores, num_classes, ballots)
+        counts = _counts_from(arrays.get("counts"), ballots, num_classes)
         models = int(counts[0].sum())
         check_spread(models, spread)
         if spread > 1 and ballots is None:
             raise BadInput(
                 f"spread={spread} needs the vote of every model: give votes [inputs, {models}], not counts alone"
             )
-        made = cls(counts, spread, against, ballots if spread > 1 else None)
+        first_round = cls(counts, spread, against, ballots if spread > 1 else None)
         if scores is not None:
-            return made._with_scores(scores)
+            return first_round._with_scores(scores)
         if "duels" in arrays:
-            return made._with_duels(arrays["duels"])
+            return first_round._with_duels(arrays["duels"])
         if "winner" not in arrays:
-            return made
+            return first_round
         name = "prefers" if spread > 1 else "beats"
         if name not in arrays:
             raise BadInput(f"winner is given without {name}: the second round cannot be counted")
         if any(arrays[key].dtype.kind not in "iu" for key in ("winner", name)):
             raise BadInput(f"winner and {name} must be whole numbers")
         winner = np.asarray(arrays["winner"]).astype(np.int64)
-        made = replace(made, winner=winner)
-        return replace(made, prefers=arrays[name]) if spread > 1 else replace(made, beats=arrays[name].astype(np.int64))
+        if spread > 1:
+            return replace(first_round, winner=winner, prefers=arrays[name])
+        return replace(first_round, winner=winner, beats=arrays[name].astype(np.int64))
 
     @property
     def models(self) -> int:
-        """How many base classifiers voted."""
+        """The number of base classifiers."""
         return int(self.counts[0].sum())
 
     def answer(self, aggregate: str = "plurality") -> Ints:
-        """What the ensemble answers [m]."""
+        """The ensemble's answers [m]."""
         if choose("aggregate", aggregate, AGGREGATES) == "plurality":
             return plurality(self.counts)
         if self.winner is None:
@@ -84,19 +85,19 @@ class EnsembleVotes:
         return self.winner
 
     def arrays(self, aggregate: str) -> dict[str, NDArray[Any]]:
-        """The arrays that claims of this aggregate are derived from, and no others."""
+        """The arrays that certificates of this aggregate need, and no others."""
         names = ["counts"] if self.ballots is None else ["votes"]
         if aggregate == "runoff":
             self.answer(aggregate)
             names += ["winner", "prefers" if self.spread > 1 else "beats"]
-        all_of_them = {
+        available = {
             "counts": self.counts,
             "votes": self.ballots,
             "winner": self.winner,
             "beats": self.beats,
             "prefers": self.prefers,
         }
-        return {name: _small(array) for name in names if (array := all_of_them[name]) is not None}
+        return {name: _small(array) for name in names if (array := available[name]) is not None}
 
     def _with_duels(self, duels: NDArray[Any]) -> EnsembleVotes:
         (m, c), table = self.counts.shape, np.asarray(duels)
@@ -126,7 +127,7 @@ class EnsembleVotes:
         return replace(self, winner=winner, prefers=np.packbits(bits, axis=2))
 
 
-def _counts_of(counts: NDArray[Any] | None, ballots: NDArray[Any] | None, num_classes: int) -> Ints:
+def _counts_from(counts: NDArray[Any] | None, ballots: NDArray[Any] | None, num_classes: int) -> Ints:
     if ballots is not None:
         table = tally(ballots, num_classes)
     elif counts is not None:
@@ -140,7 +141,7 @@ def _counts_of(counts: NDArray[Any] | None, ballots: NDArray[Any] | None, num_cl
     return table
 
 
-def _ballots_of(scores: NDArray[Any], num_classes: int, ballots: NDArray[Any] | None) -> NDArray[Any]:
+def _ballots_from(scores: NDArray[Any], num_classes: int, ballots: NDArray[Any] | None) -> NDArray[Any]:
     if scores.ndim != 3 or scores.shape[2] != num_classes or scores.dtype.kind not in "iuf" or scores.size == 0:
         raise BadInput(f"scores of shape {scores.shape}, {scores.dtype}: [inputs, models, {num_classes}] are needed")
     values = np.where(np.isnan(scores), -np.inf, scores) if scores.dtype.kind == "f" else scores

@@ -1,4 +1,4 @@
-"""The run folder of poisoning: a manifest, the votes that claims are derived from and no others, the claims, and a seal."""
+"""Writes and reads poisoning run folders: a manifest, the votes that certificates need, the claims, and a seal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADER = ("index", "label", "radius", "abstained")
 
 @dataclass(frozen=True, eq=False)
 class PoisoningRun:
-    """A run as it is in its folder."""
+    """The manifest and the votes of a run folder."""
 
     manifest: dict[str, Any]
     votes: EnsembleVotes
@@ -40,7 +40,7 @@ class PoisoningRun:
     def certificates(
         self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
     ) -> PoisoningCertificates:
-        """Its claims; for another k or label if asked, without new votes."""
+        """Certificates as the manifest states, or for another aggregate, k or label; no model votes again."""
         manifest = self.manifest
         k = manifest["k"] if k is None else k
         if label is None and k == manifest["k"]:
@@ -50,7 +50,7 @@ class PoisoningRun:
 
     @property
     def index(self) -> NDArray[np.int64]:
-        """Each input's place in its data set."""
+        """Each input's index in its data set."""
         return np.array(self.manifest["data"]["index"], dtype=np.int64)
 
 
@@ -64,7 +64,7 @@ def compose(
     k: int = 1,
     label: str | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a run. `data`: spec, sha256, index [m] and label [m] (or None); `training`: what the votes come from."""
+    """The manifest of a run. `data`: spec, sha256, index [m] and label [m] (or None); `training`: how the models were trained."""
     threat = THREATS[votes.against]
     manifest = {
         "schema": SCHEMA,
@@ -86,30 +86,30 @@ def compose(
 
 
 def refuse_other(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds another run than one with these entries of a manifest, before anything is written there."""
+    """Refuse a folder whose manifest differs in these entries."""
     if (folder / FILE).exists():
-        there = read_manifest(folder, KIND)
-        mine = json.loads(json.dumps(dict(manifest)))
-        other = list(manifests.differences({key: there.get(key) for key in mine}, mine, ignore=("versions",)))
-        if other:
-            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(other[:4]))
+        present = read_manifest(folder, KIND)
+        own = json.loads(json.dumps(dict(manifest)))
+        lines = list(manifests.differences({key: present.get(key) for key in own}, own, ignore=("versions",)))
+        if lines:
+            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(lines[:4]))
 
 
 def write_run(folder: Path, manifest: dict[str, Any], votes: EnsembleVotes) -> PoisoningRun:
-    """Write a run, the seal last; a folder that holds the same run is left as it is, another one is refused."""
+    """Write a run, the seal last; a folder with the same run is left unchanged, one with another run is refused."""
     run = PoisoningRun(manifest, votes)
     claims, hashes = sealed(run)
     refuse_other(folder, manifest)
     if (folder / FILE).exists() and (folder / SEAL).exists():
-        kept = read_run(folder)
-        if ballots_sha256(kept.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
+        present = read_run(folder)
+        if ballots_sha256(present.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
             raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
         from vauban.verify import check_claims, check_seal
 
-        claims, hashes = sealed(kept)
+        claims, hashes = sealed(present)
         check_claims(folder / CLAIMS, claims)
         check_seal(folder / SEAL, hashes)
-        return kept
+        return present
     folder.mkdir(parents=True, exist_ok=True)
     manifests.write(folder, manifest)
     packed = io.BytesIO()
@@ -121,7 +121,7 @@ def write_run(folder: Path, manifest: dict[str, Any], votes: EnsembleVotes) -> P
 
 
 def read_run(folder: Path) -> PoisoningRun:
-    """Read a run's manifest and votes; what cannot be a run's is a lie."""
+    """Read the manifest and votes of a run; files that no run could have written raise `Lie`."""
     manifest = read_manifest(folder, KIND)
     if not (folder / BALLOTS).exists():
         raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
@@ -137,7 +137,7 @@ def read_run(folder: Path) -> PoisoningRun:
 
 
 def sealed(run: PoisoningRun) -> tuple[str, dict[str, str]]:
-    """The claims file of a run, and the hashes that close it."""
+    """The text of a run's claims file, and the hashes of its seal."""
     claims = claims_csv(run.certificates(), run.index)
     arrays = run.votes.arrays(run.manifest["aggregate"])
     return claims, {
@@ -152,14 +152,14 @@ def claims_csv(certs: PoisoningCertificates, index: NDArray[np.int64] | None = N
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEADER)
-    places = np.arange(len(certs)) if index is None else index
-    for i, label, radius, gone in zip(places, certs.label, certs.radius, certs.abstained, strict=True):
-        writer.writerow([i, label, "" if gone else int(radius), "true" if gone else "false"])
+    numbers = np.arange(len(certs)) if index is None else index
+    for i, label, radius, abstained in zip(numbers, certs.label, certs.radius, certs.abstained, strict=True):
+        writer.writerow([i, label, "" if abstained else int(radius), "true" if abstained else "false"])
     return out.getvalue()
 
 
 def ballots_sha256(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """A hash of the votes: of whole numbers and their shapes, whatever type keeps them."""
+    """A hash of the votes as whole numbers with their shapes, whatever their integer type."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = arrays[name]

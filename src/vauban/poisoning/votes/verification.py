@@ -1,4 +1,4 @@
-"""Recomputes every claim of a poisoning run from its votes and refuses the first lie; imports no torch."""
+"""Verifies a poisoning run by deriving every claim from its votes again; imports no torch."""
 
 from __future__ import annotations
 
@@ -54,30 +54,30 @@ def _check_manifest(folder: Path, run: PoisoningRun) -> None:
         raise Lie(f"{folder}: indices must not be negative")
     if partition.against == "labels":
         expected.append(("what sorted partitions defend", manifest["against"], "labels"))
-    expected += _said_of_training(manifest)
-    for what, said, true in expected:
-        if said != true:
-            raise Lie(f"{folder}: {what} should be {true!r}, not {said!r}")
+    expected += _training_entries(manifest)
+    for what, stated, derived in expected:
+        if stated != derived:
+            raise Lie(f"{folder}: {what} should be {derived!r}, not {stated!r}")
 
 
-def _said_of_training(manifest: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """What the manifest says of the training, wherever it says it, and what the claims say of it."""
+def _training_entries(manifest: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Entries about the training: a description, the value in the manifest, and the value that the claims presuppose."""
     training = manifest["training"]
     data = training.get("data")
-    split, inside = training.get("partition"), data if isinstance(data, dict) else {}
+    split, about_data = training.get("partition"), data if isinstance(data, dict) else {}
     spec, models = (split.get("spec"), split.get("models")) if isinstance(split, dict) else (split, None)
-    told = [
+    entries = [
         ("the partition of the training", spec, manifest["partition"]),
         ("the models of the training", models, manifest["models"]),
         ("the classes of the training", training.get("num_classes"), manifest["num_classes"]),
         ("what the training is defended against", training.get("against"), manifest["against"]),
     ]
-    defence = training.get("defense") or inside.get("defense")
+    defence = training.get("defense") or about_data.get("defense")
     if defence is not None:
         parsed = Defence.parse(defence)
         spread = Partition.from_spec(manifest["partition"]).spread
-        told += [
+        entries += [
             ("what the defence is against", parsed.against, manifest["against"]),
             ("the spread of the defence", parsed.spread, spread),
         ]
-    return [line for line in told if line[1] is not None]
+    return [entry for entry in entries if entry[1] is not None]

@@ -1,4 +1,4 @@
-"""Votes that anybody's ensemble cast: a .npz of plain arrays, and what it says of how they came about. No torch."""
+"""Reads the votes of any ensemble from a .npz file of plain arrays; imports no torch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.run_folder import read_arrays
 
-_MOST = 10**6
+_LARGEST = 10**6
 
 
 @dataclass(frozen=True, eq=False)
 class VotesFile:
-    """What a file of votes holds. `partition`: the spec of the split; `training`: what it says of the rest."""
+    """The content of a votes file. `partition`: the partition's spec; `training`: how the base classifiers were trained."""
 
     votes: EnsembleVotes
     labels: NDArray[np.int64] | None
@@ -39,24 +39,24 @@ def read_votes_file(
     spread: int | None = None,
     against: str | None = None,
 ) -> VotesFile:
-    """Read `votes` [inputs, models] (or `counts` [inputs, classes]), `num_classes`, and if there: `labels`, `index`, `spread`.
+    """Read `votes` [inputs, models] (or `counts` [inputs, classes]), `num_classes`, and optionally `labels`, `index`, `spread`.
 
-    For a run-off also one of `scores` [inputs, models, classes], `duels` [inputs, classes, classes], or `winner` with `beats` or
-    `prefers`. `training`: a JSON text with `partition`, `defense` and whatever else is worth keeping. What is given here
-    must not contradict what the file says. With a spread above 1, a `partition` of Vauban's or `offsets` [spread] says which
-    buckets model i was trained on: i + offsets, modulo the number of models.
+    A run-off also needs `scores` [inputs, models, classes], `duels` [inputs, classes, classes], or `winner` with `beats` or
+    `prefers`. `training` is a JSON text with `partition`, `defense` and any further entries. The arguments must not contradict
+    the file. With a spread above 1, a `partition` of Vauban's or `offsets` [spread] states the buckets that model i was trained
+    on: i + offsets, modulo the number of models.
     """
     arrays = read_arrays(path)
     training = _training(arrays.pop("training", None), path)
     num_classes = _number(arrays, "num_classes", path)
     if num_classes is None:
         raise BadInput(f"{path} does not say how many classes there are: add num_classes=10 to numpy.savez")
-    told = _told_once(path, "defense", defense, _text(training, "defense", path))
-    defence = Defence.parse(told or "dpa")
-    said = _told_once(path, "spread", _number(arrays, "spread", path), defence.spread if told else None)
-    spread = _told_once(path, "spread", spread, said) or 1
-    known = _told_once(path, "threat", _text(training, "against", path), defence.against if told else None)
-    against = _told_once(path, "threat", against, known) or "samples"
+    named = _consistent(path, "defense", defense, _text(training, "defense", path))
+    defence = Defence.parse(named or "dpa")
+    in_file = _consistent(path, "spread", _number(arrays, "spread", path), defence.spread if named else None)
+    spread = _consistent(path, "spread", spread, in_file) or 1
+    known = _consistent(path, "threat", _text(training, "against", path), defence.against if named else None)
+    against = _consistent(path, "threat", against, known) or "samples"
     given_offsets = arrays.pop("offsets", None)
     votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against)
     if spread > 1:
@@ -81,11 +81,11 @@ def read_votes_file(
     return VotesFile(votes, _labels(arrays.get("labels"), votes, path), index.astype(np.int64), str(split), training)
 
 
-def _told_once(path: Path, what: str, one: Any, other: Any) -> Any:
-    """What is said of something by either of two, who must not contradict each other."""
-    if one is not None and other is not None and one != other:
-        raise BadInput(f"{path}: its {what} is {other} by what it says, and {one} is asked for: leave that out")
-    return other if one is None else one
+def _consistent(path: Path, what: str, given: Any, in_file: Any) -> Any:
+    """The value from either source; two different values are refused."""
+    if given is not None and in_file is not None and given != in_file:
+        raise BadInput(f"{path}: its {what} is {in_file} by what it says, and {given} is asked for: leave that out")
+    return in_file if given is None else given
 
 
 def _text(training: dict[str, Any], key: str, path: Path) -> str | None:
@@ -96,7 +96,7 @@ def _text(training: dict[str, Any], key: str, path: Path) -> str | None:
 
 
 def _check_offsets(path: Path, offsets: NDArray[Any] | None, training: dict[str, Any], spread: int) -> None:
-    """Refuse votes of base classifiers that share buckets in a way that is not known."""
+    """Refuse votes of base classifiers that share buckets in an unknown arrangement."""
     if training.get("partition"):
         return
     if offsets is None or offsets.shape != (spread,) or offsets.dtype.kind not in "iu":
@@ -122,8 +122,8 @@ def _number(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> int | Non
     value = arrays.get(name)
     if value is None:
         return None
-    if value.size != 1 or value.dtype.kind not in "iu" or not 1 <= int(value.reshape(-1)[0]) <= _MOST:
-        raise BadInput(f"{path}: {name} must be one whole number from 1 to {_MOST:,}")
+    if value.size != 1 or value.dtype.kind not in "iu" or not 1 <= int(value.reshape(-1)[0]) <= _LARGEST:
+        raise BadInput(f"{path}: {name} must be one whole number from 1 to {_LARGEST:,}")
     return int(value.reshape(-1)[0])
 
 
@@ -131,9 +131,9 @@ def _training(text: NDArray[Any] | None, path: Path) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        told = json.loads(str(text.reshape(-1)[0]))
+        training = json.loads(str(text.reshape(-1)[0]))
     except (ValueError, IndexError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        training = None
+    if not isinstance(training, dict):
         raise BadInput(f"{path}: training must be the text of a JSON object")
-    return told
+    return training

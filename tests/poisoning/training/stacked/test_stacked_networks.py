@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vauban.poisoning.training.stacked.stacked_networks import convolve, first_weights, network
+from vauban.poisoning.training.stacked.stacked_networks import convolve, initial_weights, network
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_residual_network_is_the_usual_one() -> None:
     """One step of training mode and one of scoring, against torch's own layers on one model at a time."""
     net = network("residual")
     generator = torch.Generator().manual_seed(0)
-    weights = first_weights(net.weights((3, 16, 16), 4), lambda _, count: torch.rand(3, count, generator=generator))
+    weights = initial_weights(net.weights((3, 16, 16), 4), lambda _, count: torch.rand(3, count, generator=generator))
     x = torch.rand(3, 5, 16, 16, 3, generator=generator)
     before = {name: value.clone() for name, value in weights.items()}
     for training in (True, False):

@@ -21,10 +21,10 @@ from vauban.bench.poison import measure
 from vauban.data import load
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.training.deterministic import at_once, repeatable
+from vauban.poisoning.training.deterministic import deterministic, run_jobs
 from vauban.poisoning.training.stacked import group_data, stacked_trainer
 from vauban.poisoning.training.stacked.group_data import GroupData
-from vauban.poisoning.training.stacked.stacked_networks import first_weights, network
+from vauban.poisoning.training.stacked.stacked_networks import initial_weights, network
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 
 Parts = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
@@ -86,7 +86,7 @@ class Alone(nn.Module):
 def test_training_side_by_side_is_training_alone(parts: Parts) -> None:
     trainer = replace(SMALL, steps=5)
     group = GroupData(trainer, 0, dict(enumerate(parts[:4])))
-    first = first_weights(network("cnn").weights(group.shape, 10), group.draw_weights)
+    first = initial_weights(network("cnn").weights(group.shape, 10), group.initial_uniforms)
     [(numbers, weights)] = trainer.fit(parts[:4], range(4))
     assert numbers == [0, 1, 2, 3]
     for which in range(4):
@@ -296,7 +296,7 @@ def test_bad_partitions_are_refused(parts: Parts) -> None:
 
 def test_settings_of_torch_are_put_back() -> None:
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    with repeatable("cpu"):
+    with deterministic("cpu"):
         assert torch.are_deterministic_algorithms_enabled()
 
     def fail(stop: Event) -> None:
@@ -309,7 +309,7 @@ def test_settings_of_torch_are_put_back() -> None:
     torch.set_num_threads(2)
     try:
         with pytest.raises(RuntimeError, match="no"):
-            at_once([fail, wait], "cpu")
+            run_jobs([fail, wait], "cpu")
     finally:
         torch.set_num_threads(threads)
     assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == before
@@ -329,12 +329,12 @@ def test_an_interruption_stops_training(parts: Parts) -> None:
 
 
 def test_the_bench_compares_the_same_training(digits: Any) -> None:
-    result = measure(*digits, 8, alone=1, trained=3, steps=4)
+    result = measure(*digits, 8, in_loop=1, trained=3, steps=4)
     assert result["trained"] == 3
     assert set(result["seconds_each"]) == {"together", "loop", "prepared"}
     assert result["loop_to_together"] > 0
     with pytest.raises(BadInput, match="one after another"):
-        measure(*digits, 8, alone=9)
+        measure(*digits, 8, in_loop=9)
 
 
 def test_rows_are_few_enough_for_several_passes(parts: Parts) -> None:
@@ -342,4 +342,4 @@ def test_rows_are_few_enough_for_several_passes(parts: Parts) -> None:
     sizes = [len(y) for _, y in parts]
     assert min(sizes) <= group_data._ROWS < 4 * max(sizes)
     assert max(sizes) > group_data._ROWS
-    assert stacked_trainer._SCORED < 240
+    assert stacked_trainer._SCORED_ROWS < 240

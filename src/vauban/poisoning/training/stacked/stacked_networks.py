@@ -1,7 +1,7 @@
-"""Networks of many base classifiers at once: pure functions of stacked weights, one batched product a layer.
+"""Computes many small networks at once: pure functions of stacked weights.
 
-Pictures are given as [models, n, h, w, channels]. A convolution is `Tensor.unfold` and one batched product, or a grouped
-convolution for larger networks, so each model's scores are made from its own weights and pictures alone.
+Pictures have shape [models, n, h, w, channels]. A convolution is `Tensor.unfold` and one batched product, or a grouped
+convolution in larger networks, so the scores of each model depend on its own weights and pictures alone.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ Weights = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Weight:
-    """One tensor a model has: its shape, and its first values: uniform within +-`reach`, or all `fill` where reach is 0."""
+class TensorSpec:
+    """Shape and initial values of one tensor of a model: uniform within +-`limit`, or all `fill` where limit is 0."""
 
     shape: tuple[int, ...]
-    reach: float = 0.0
+    limit: float = 0.0
     fill: float = 0.0
     trained: bool = True
 
 
 @dataclass(frozen=True)
-class Network:
-    """`weights` says what one model has for pictures [c, h, w] and so many classes; `forward` computes all models' scores.
+class StackedNetwork:
+    """The tensors of one model, and the function that computes the scores of all models.
 
-    forward(weights, x [models, n, h, w, c], training) gives [models, n, classes]. In training, networks with batch normalisation
-    use each model's own batch, and move its running means and variances, which are weights too but not trained.
+    weights(shape [c, h, w], classes) returns the tensors by name. forward(weights, x [models, n, h, w, c], training) returns
+    [models, n, classes]; in training, batch normalisation uses each model's own batch and updates its running means and
+    variances, which are weights that no gradient changes.
     """
 
-    weights: Callable[[tuple[int, int, int], int], dict[str, Weight]]
+    weights: Callable[[tuple[int, int, int], int], dict[str, TensorSpec]]
     forward: Callable[[Weights, torch.Tensor, bool], torch.Tensor]
 
 
-def network(name: str) -> Network:
+def network(name: str) -> StackedNetwork:
     """The network of that name."""
     return NETWORKS[choose("network", name, NETWORKS)]
 
 
-def first_weights(shapes: Mapping[str, Weight], draw: Callable[[int, int], torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Fresh stacked weights; draw(i, count) gives the i-th tensor's uniform numbers [models, count]."""
-    made = {}
-    for i, (name, weight) in enumerate(shapes.items()):
-        u = draw(i, prod(weight.shape) if weight.reach else 1)
-        values = (2 * u - 1) * weight.reach if weight.reach else torch.full_like(u, weight.fill)
-        made[name] = values.expand(-1, prod(weight.shape)).reshape(-1, *weight.shape).contiguous()
-    return made
+def initial_weights(
+    specs: Mapping[str, TensorSpec], uniforms: Callable[[int, int], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Initial stacked weights; uniforms(i, count) returns the i-th tensor's uniform numbers [models, count]."""
+    weights = {}
+    for i, (name, spec) in enumerate(specs.items()):
+        u = uniforms(i, prod(spec.shape) if spec.limit else 1)
+        values = (2 * u - 1) * spec.limit if spec.limit else torch.full_like(u, spec.fill)
+        weights[name] = values.expand(-1, prod(spec.shape)).reshape(-1, *spec.shape).contiguous()
+    return weights
 
 
 def convolve(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int = 1) -> torch.Tensor:
-    """Square convolutions that keep the size up to the stride: x [g, n, h, w, c], weight [g, k*k*c, out], bias [g, out]."""
+    """Square convolution with zero padding, [g, n, h', w', out]: x [g, n, h, w, c], weight [g, k*k*c, out], bias [g, out]."""
     models, n, _, _, channels = x.shape
     kernel = round(sqrt(weight.shape[1] // channels))
     patches: torch.Tensor = _Patches.apply(x, kernel, stride)
@@ -68,7 +71,7 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, s
 
 
 class _Patches(torch.autograd.Function):
-    """Every square window of zero-padded pictures, [g, n, h, w, c] to [g, n, h', w', k*k*c], and back by adding them up."""
+    """All square windows of zero-padded pictures, [g, n, h, w, c] to [g, n, h', w', k*k*c]; backward sums their gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
@@ -87,10 +90,10 @@ class _Patches(torch.autograd.Function):
         padded = grad.new_zeros(models, n, height + 2 * edge, width + 2 * edge, channels)
         for i in range(kernel):
             for j in range(kernel):
-                place = padded[
+                target = padded[
                     :, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride
                 ]
-                place += windows[:, :, :, :, i, j]
+                target += windows[:, :, :, :, i, j]
         return padded[:, :, edge : edge + height, edge : edge + width], None, None
 
 
@@ -100,26 +103,26 @@ def dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> t
     return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.to(x.dtype)[:, None], x, weight)
 
 
-def _product(inside: int, outside: int, last: bool = False) -> Weight:
-    return Weight((inside, outside), sqrt((1 if last else 6) / inside))
+def _product(inputs: int, outputs: int, last: bool = False) -> TensorSpec:
+    return TensorSpec((inputs, outputs), sqrt((1 if last else 6) / inputs))
 
 
-def _plain(convolutions: tuple[tuple[int, int, int], ...], hidden: tuple[int, ...]) -> Network:
+def _plain(convolutions: tuple[tuple[int, int, int], ...], hidden: tuple[int, ...]) -> StackedNetwork:
     """Convolutions (kernel, channels, stride), then dense layers, ReLU between all."""
 
-    def weights(shape: tuple[int, int, int], classes: int) -> dict[str, Weight]:
-        inside, height, width = shape
-        made = {}
-        for i, (kernel, outside, stride) in enumerate(convolutions, start=1):
-            made[f"conv{i}.weight"] = _product(kernel * kernel * inside, outside)
-            made[f"conv{i}.bias"] = Weight((outside,))
-            inside, height, width = outside, -(-height // stride), -(-width // stride)
-        inside *= height * width
-        for i, outside in enumerate((*hidden, classes), start=1):
-            made[f"fc{i}.weight"] = _product(inside, outside, last=i > len(hidden))
-            made[f"fc{i}.bias"] = Weight((outside,))
-            inside = outside
-        return made
+    def weights(shape: tuple[int, int, int], classes: int) -> dict[str, TensorSpec]:
+        inputs, height, width = shape
+        specs = {}
+        for i, (kernel, outputs, stride) in enumerate(convolutions, start=1):
+            specs[f"conv{i}.weight"] = _product(kernel * kernel * inputs, outputs)
+            specs[f"conv{i}.bias"] = TensorSpec((outputs,))
+            inputs, height, width = outputs, -(-height // stride), -(-width // stride)
+        inputs *= height * width
+        for i, outputs in enumerate((*hidden, classes), start=1):
+            specs[f"fc{i}.weight"] = _product(inputs, outputs, last=i > len(hidden))
+            specs[f"fc{i}.bias"] = TensorSpec((outputs,))
+            inputs = outputs
+        return specs
 
     def forward(w: Weights, x: torch.Tensor, training: bool) -> torch.Tensor:
         for i, (_, _, stride) in enumerate(convolutions, start=1):
@@ -129,35 +132,35 @@ def _plain(convolutions: tuple[tuple[int, int, int], ...], hidden: tuple[int, ..
             x = dense(x, w[f"fc{i}.weight"], w[f"fc{i}.bias"]).relu()
         return dense(x, w[f"fc{len(hidden) + 1}.weight"], w[f"fc{len(hidden) + 1}.bias"])
 
-    return Network(weights, forward)
+    return StackedNetwork(weights, forward)
 
 
-def _residual(width: int) -> Network:
+def _residual(width: int) -> StackedNetwork:
     """Nine layers for colour pictures: a stem, three stages that double the channels and halve the picture, two shortcuts.
 
-    All models lie along the channels, [n, models * c, h, w], so that convolutions are grouped ones and batch normalisation, a
-    thing of each channel alone, is each model's own.
+    Models are stacked along the channels, [n, models * c, h, w]: convolutions are grouped, and batch normalisation, which
+    treats each channel by itself, is each model's own.
     """
     stages = ((2 * width, True), (4 * width, True), (8 * width, False))
-    layers, inside = [("stem", 3, width)], width
-    for number, (outside, residual) in enumerate(stages, start=1):
-        layers.append((f"down{number}", inside, outside))
-        layers += [(f"res{number}{part}", outside, outside) for part in "ab" if residual]
-        inside = outside
+    layers, inputs = [("stem", 3, width)], width
+    for number, (outputs, residual) in enumerate(stages, start=1):
+        layers.append((f"down{number}", inputs, outputs))
+        layers += [(f"res{number}{part}", outputs, outputs) for part in "ab" if residual]
+        inputs = outputs
 
-    def weights(shape: tuple[int, int, int], classes: int) -> dict[str, Weight]:
+    def weights(shape: tuple[int, int, int], classes: int) -> dict[str, TensorSpec]:
         if shape[0] != 3 or shape[1] % 8 or shape[2] % 8:
             raise BadInput(f"the network residual takes colour pictures [3, h, w], sides divisible by 8, not {shape}")
-        made = {}
-        for name, inside, outside in layers:
-            made[f"{name}.weight"] = Weight((outside, inside, 3, 3), sqrt(6 / (9 * inside)))
-            made[f"{name}.scale"] = Weight((outside,), fill=1.0)
-            made[f"{name}.bias"] = Weight((outside,))
-            made[f"{name}.mean"] = Weight((outside,), trained=False)
-            made[f"{name}.var"] = Weight((outside,), fill=1.0, trained=False)
-        made["fc.weight"] = _product(8 * width, classes, last=True)
-        made["fc.bias"] = Weight((classes,))
-        return made
+        specs = {}
+        for name, inputs, outputs in layers:
+            specs[f"{name}.weight"] = TensorSpec((outputs, inputs, 3, 3), sqrt(6 / (9 * inputs)))
+            specs[f"{name}.scale"] = TensorSpec((outputs,), fill=1.0)
+            specs[f"{name}.bias"] = TensorSpec((outputs,))
+            specs[f"{name}.mean"] = TensorSpec((outputs,), trained=False)
+            specs[f"{name}.var"] = TensorSpec((outputs,), fill=1.0, trained=False)
+        specs["fc.weight"] = _product(8 * width, classes, last=True)
+        specs["fc.bias"] = TensorSpec((classes,))
+        return specs
 
     def forward(w: Weights, x: torch.Tensor, training: bool) -> torch.Tensor:
         models = len(x)
@@ -177,11 +180,11 @@ def _residual(width: int) -> Network:
         pooled = x.mean(dim=(2, 3)).view(len(x), models, -1).transpose(0, 1)
         return dense(pooled, w["fc.weight"], w["fc.bias"])
 
-    return Network(weights, forward)
+    return StackedNetwork(weights, forward)
 
 
 def halve(x: torch.Tensor) -> torch.Tensor:
-    """The largest of every 2x2 pixels, [n, c, h, w] to [n, c, h/2, w/2]; equal ones share the gradient."""
+    """Maximum over 2x2 pixels, [n, c, h, w] to [n, c, h/2, w/2]; equal values share the gradient."""
     rows = torch.maximum(x[:, :, 0::2], x[:, :, 1::2])
     return torch.maximum(rows[:, :, :, 0::2], rows[:, :, :, 1::2])
 
