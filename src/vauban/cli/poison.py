@@ -22,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-DefenceOption = Annotated[
+DefenseOption = Annotated[
     str,
     typer.Option("--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=rotnet (by=hash, sort, …)"),
 ]
@@ -43,7 +43,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the ensemble; taken up where it ended")],
     data: common.DataOption = "mnist",
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
-    defense: DefenceOption = "dpa",
+    defense: DefenseOption = "dpa",
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="network and recipe, as cnn:steps=300,lr=0.002 [by data]")
     ] = None,
@@ -69,16 +69,17 @@ def train(
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
     from vauban.poisoning.cluster_ensemble import ClusterEnsemble
-    from vauban.poisoning.defense import Defence
+    from vauban.poisoning.defense import package_entry, parse_defense
     from vauban.poisoning.ensemble import Ensemble
 
-    defence, where = Defence.parse(defense), common.pick_device(device)
+    chosen, where = parse_defense(defense), common.pick_device(device)
     check_fixed_classes(data)
     selected, index = load_some(with_split(data, "train"), every, limit)
     x, y, _, num_classes = kept_classes(selected, index, classes)
     source = {"spec": selected.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
+    source |= package_entry(defense)
     with notes():
-        if defence.features == "clusters":
+        if getattr(chosen, "features", None) == "clusters":
             if partitions is not None:
                 raise BadInput("features=clusters has one partition for each sample: leave --partitions out")
             made = ClusterEnsemble.fit(x, y, source=source)
@@ -88,14 +89,14 @@ def train(
         if partitions is None:
             raise BadInput("--partitions is needed: how many parts, for example --partitions 1200")
         changes = {"seeds": seeds, "seed": seed, "normalise": normalise}
-        shared = defence.shared(x.shape[1] if x.ndim == 4 else 1)
+        shared = chosen.shared_features(x.shape[1] if x.ndim == 4 else 1)
         trainer = trainer_for(model, shared, x.shape[1:], num_classes, where, changes)
         ensemble = Ensemble.fit(
             x,
             y,
-            defence.partition(partitions),
+            chosen.partition(partitions),
             trainer,
-            against=defence.against,
+            against=chosen.against,
             preprocessing=preprocess,
             folder=out,
             source=source,

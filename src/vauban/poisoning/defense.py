@@ -1,17 +1,78 @@
-"""Defences by name: how the training set is split, what is trusted, and what the certificates then speak of."""
+"""Defenses by name: how a training set is partitioned, what may then be poisoned, and which features base classifiers share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import METHODS, Partition
+from vauban.registry import Registry
 from vauban.specs import Parameter, Spec, choose, read_params
 
 FEATURES = ("clusters", "none", "rotnet", "simclr")
 
 
-def _way(text: str) -> str:
+class Defense(ABC):
+    """Base class of defenses; `DEFENSES` registers them by name.
+
+    `parameters` are written as name:key=value and given to the constructor. `against` is what may be poisoned: "samples" (added,
+    removed and relabelled) or only "labels".
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {}
+    against: ClassVar[str] = "samples"
+
+    @abstractmethod
+    def partition(self, partitions: int) -> Partition:
+        """The partition of the training set into this many parts."""
+
+    def shared_features(self, channels: int) -> str | None:
+        """The features that all base classifiers share, learned without labels from pictures of so many channels; None: none.
+
+        A defense with shared features must be against "labels".
+        """
+        return None
+
+
+class _Defenses(Registry[type[Defense]]):
+    def _accept(self, thing: Any) -> type[Defense]:
+        if not (isinstance(thing, type) and issubclass(thing, Defense)):
+            raise TypeError(f"{thing!r} is no subclass of vauban.poisoning.defense.Defense")
+        return thing
+
+
+DEFENSES = _Defenses("vauban.defenses", "defense")
+
+
+def parse_defense(text: str) -> Defense:
+    """Build a defense from its spec.
+
+    >>> parse_defense("finite:spread=16").partition(1200)
+    Partition(partitions=1200, by='hash', spread=16)
+    >>> parse_defense("ss-dpa:features=rotnet").against
+    'labels'
+    """
+    spec = Spec.parse(text)
+    kind = DEFENSES[spec.name]
+    return kind(**read_params(spec, kind.parameters))
+
+
+def is_own(text: str) -> bool:
+    """Whether a spec names a defense of Vauban's own; no other package is loaded."""
+    name = Spec.parse(text).name
+    return name in DEFENSES and DEFENSES.origin(name) is None
+
+
+def package_entry(text: str) -> dict[str, Any]:
+    """The manifest's entry for the package that brings a defense; empty for Vauban's own."""
+    origin = DEFENSES.origin(choose("defense", Spec.parse(text).name, DEFENSES))
+    return {} if origin is None else {"defense_package": {"name": origin.package, "version": origin.version}}
+
+
+def _method(text: str) -> str:
     return choose("way to partition", text, METHODS)
 
 
@@ -26,55 +87,73 @@ def _spread(text: str) -> int:
     return value
 
 
-PARAMETERS = {
-    "dpa": {"by": Parameter(_way, default="hash")},
-    "finite": {"spread": Parameter(_spread, required=True, example="16"), "by": Parameter(_way, default="hash")},
-    "ss-dpa": {"features": Parameter(_features, example="rotnet"), "by": Parameter(_way, default="sort")},
-}
-
-
+@DEFENSES.register("dpa")
 @dataclass(frozen=True)
-class Defence:
-    """A defence: "dpa" (Theorem 7.1), "finite" (Finite Aggregation) or "ss-dpa" (Theorem 7.2, label flips only).
+class PartitionAggregation(Defense):
+    """Deep Partition Aggregation: one base classifier for each part. [Levine2023] Theorem 7.1"""
 
-    `features`, of ss-dpa: what base classifiers share, learned without labels; None is RotNet for grey pictures and SimCLR
-    for colour; "none" shares nothing; "clusters" is the two-cluster case with a partition for each sample.
-
-    >>> Defence.parse("finite:spread=16").partition(1200)
-    Partition(partitions=1200, by='hash', spread=16)
-    >>> Defence.parse("ss-dpa:features=rotnet").against
-    'labels'
-    """
-
-    name: str
     by: str = "hash"
-    spread: int = 1
-    features: str | None = None
+    parameters: ClassVar[Mapping[str, Parameter]] = {"by": Parameter(_method, default="hash")}
 
-    @classmethod
-    def parse(cls, text: str) -> Defence:
-        """Read dpa, finite:spread=16 or ss-dpa:features=rotnet,by=sort."""
-        spec = Spec.parse(text)
-        name = choose("defence", spec.name, PARAMETERS)
-        values = read_params(spec, PARAMETERS[name])
-        if name != "ss-dpa" and values["by"] == "sort":
-            raise BadInput(
-                f"{name}:by=sort would prove nothing: one sample more moves all that sort after it; sorting is for ss-dpa, "
-                "where only labels change"
-            )
-        return cls(name, **values)
-
-    @property
-    def against(self) -> str:
-        """What may be poisoned: "samples" or "labels"."""
-        return "labels" if self.name == "ss-dpa" else "samples"
+    def __post_init__(self) -> None:
+        _refuse_sorting("dpa", self.by)
 
     def partition(self, partitions: int) -> Partition:
-        """The partition it trains on."""
+        """Disjoint parts."""
+        return Partition(partitions, self.by)
+
+
+@DEFENSES.register("finite")
+@dataclass(frozen=True)
+class FiniteAggregation(Defense):
+    """Finite Aggregation: each base classifier is trained on `spread` buckets, which it shares with others. [Wang2022]"""
+
+    spread: int
+    by: str = "hash"
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "spread": Parameter(_spread, required=True, example="16"),
+        "by": Parameter(_method, default="hash"),
+    }
+
+    def __post_init__(self) -> None:
+        _refuse_sorting("finite", self.by)
+
+    def partition(self, partitions: int) -> Partition:
+        """partitions * spread buckets."""
         return Partition(partitions, self.by, self.spread)
 
-    def shared(self, channels: int) -> str | None:
-        """Which features its base classifiers share, for pictures of this many channels."""
-        if self.name != "ss-dpa" or self.features == "none":
+
+@DEFENSES.register("ss-dpa")
+@dataclass(frozen=True)
+class SemiSupervisedAggregation(Defense):
+    """SS-DPA, against label flips: parts are sorted, and features are learned without labels. [Levine2023] Theorem 7.2
+
+    `features`: None is RotNet for grey pictures and SimCLR for colour; "none" shares nothing; "clusters" is the case of two
+    clusters with a part for each sample.
+    """
+
+    features: str | None = None
+    by: str = "sort"
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "features": Parameter(_features, example="rotnet"),
+        "by": Parameter(_method, default="sort"),
+    }
+    against = "labels"
+
+    def partition(self, partitions: int) -> Partition:
+        """Disjoint parts, as even as possible if sorted."""
+        return Partition(partitions, self.by)
+
+    def shared_features(self, channels: int) -> str | None:
+        """RotNet or SimCLR, unless "none"."""
+        if self.features == "none":
             return None
         return self.features or ("rotnet" if channels == 1 else "simclr")
+
+
+def _refuse_sorting(name: str, by: str) -> None:
+    if by == "sort":
+        raise BadInput(
+            f"{name}:by=sort would prove nothing: one sample more moves all that sort after it; sorting is for ss-dpa, "
+            "where only labels change"
+        )

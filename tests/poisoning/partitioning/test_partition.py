@@ -7,7 +7,6 @@ import pytest
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning.defense import Defence
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
 from vauban.poisoning.partitioning.samples import content_keys, set_sha256
 from vauban.poisoning.training.preprocessing import equalise, preprocess
@@ -144,11 +143,6 @@ def test_parts_are_cut_on_demand() -> None:
         (lambda: Partition(3).members(PICTURES, LABELS[:-1]), "one whole number each"),
         (lambda: Partition(3).buckets(np.full((2, 1), np.nan)), "NaN"),
         (lambda: Partition.from_spec("hash:partitions=x"), "cannot be read"),
-        (lambda: Defence.parse("dpa:by=sort"), "would prove nothing"),
-        (lambda: Defence.parse("finite"), "needs spread"),
-        (lambda: Defence.parse("finite:spread=1"), "from 2"),
-        (lambda: Defence.parse("ss-dpa:features=magic"), "no kind of features"),
-        (lambda: Defence.parse("dda"), "did you mean 'dpa'"),
         (lambda: preprocess("magic", PICTURES), "no preprocessing"),
         (lambda: equalise(PICTURES.astype(np.float32)), "8-bit"),
     ],
@@ -161,10 +155,6 @@ def test_bad_partitions_are_refused(make: object, words: str) -> None:
 def test_specs_come_back() -> None:
     for partition in WAYS:
         assert Partition.from_spec(str(partition)) == partition
-    assert Defence.parse("ss-dpa").shared(1) == "rotnet"
-    assert Defence.parse("ss-dpa").shared(3) == "simclr"
-    assert Defence.parse("ss-dpa:features=none").shared(3) is None
-    assert Defence.parse("dpa").shared(1) is None
 
 
 def test_equalising_is_the_textbook_formula() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import Incomplete, Lie
-from vauban.poisoning.defense import Defence
+from vauban.errors import BadInput, Incomplete, Lie
+from vauban.poisoning.defense import is_own, parse_defense
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
@@ -72,12 +72,13 @@ def _training_entries(manifest: dict[str, Any]) -> list[tuple[str, Any, Any]]:
         ("the classes of the training", training.get("num_classes"), manifest["num_classes"]),
         ("what the training is defended against", training.get("against"), manifest["against"]),
     ]
-    defence = training.get("defense") or about_data.get("defense")
-    if defence is not None:
-        parsed = Defence.parse(defence)
-        spread = Partition.from_spec(manifest["partition"]).spread
+    defense = training.get("defense") or about_data.get("defense")
+    if defense is not None and is_own(defense):
+        chosen, spread = parse_defense(defense), Partition.from_spec(manifest["partition"]).spread
         entries += [
-            ("what the defence is against", parsed.against, manifest["against"]),
-            ("the spread of the defence", parsed.spread, spread),
+            ("what the defense is against", chosen.against, manifest["against"]),
+            ("the spread of the defense", chosen.partition(1).spread, spread),
         ]
+    elif defense is not None and not (training.get("defense_package") or about_data.get("defense_package")):
+        raise BadInput(f"the defense {defense!r} is none of Vauban's, and no package is named for it")
     return [entry for entry in entries if entry[1] is not None]

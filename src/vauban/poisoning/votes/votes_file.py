@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vauban.certificates.finite import spread_offsets
 from vauban.errors import BadInput
-from vauban.poisoning.defense import Defence
+from vauban.poisoning.defense import package_entry, parse_defense
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.run_folder import read_arrays
@@ -52,10 +52,12 @@ def read_votes_file(
     if num_classes is None:
         raise BadInput(f"{path} does not say how many classes there are: add num_classes=10 to numpy.savez")
     named = _consistent(path, "defense", defense, _text(training, "defense", path))
-    defence = Defence.parse(named or "dpa")
-    in_file = _consistent(path, "spread", _number(arrays, "spread", path), defence.spread if named else None)
+    chosen = parse_defense(named or "dpa")
+    in_file = _consistent(
+        path, "spread", _number(arrays, "spread", path), chosen.partition(1).spread if named else None
+    )
     spread = _consistent(path, "spread", spread, in_file) or 1
-    known = _consistent(path, "threat", _text(training, "against", path), defence.against if named else None)
+    known = _consistent(path, "threat", _text(training, "against", path), chosen.against if named else None)
     against = _consistent(path, "threat", against, known) or "samples"
     given_offsets = arrays.pop("offsets", None)
     votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against)
@@ -68,7 +70,7 @@ def read_votes_file(
     if partitions is None and defense is None and training.get("partition"):
         split = Partition.from_spec(str(training["partition"]))
     else:
-        split = Partition(partitions or votes.models // spread, defence.by, spread)
+        split = replace(chosen.partition(partitions or votes.models // spread), spread=spread)
     if split.models != votes.models or split.spread != spread:
         raise BadInput(
             f"{path} holds the votes of {votes.models} models with spread {spread}; {split} has {split.models}"
@@ -78,6 +80,8 @@ def read_votes_file(
     index = arrays.get("index", np.arange(len(votes.counts)))
     if index.shape != (len(votes.counts),) or index.dtype.kind not in "iu" or len(set(index.tolist())) != len(index):
         raise BadInput(f"{path}: index must hold a different whole number for each of {len(votes.counts)} inputs")
+    if named:
+        training |= package_entry(named)
     return VotesFile(votes, _labels(arrays.get("labels"), votes, path), index.astype(np.int64), str(split), training)
 
 
