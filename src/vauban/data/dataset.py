@@ -17,7 +17,8 @@ class Dataset:
     """Inputs on the 8-bit grid or as floats, and what they show.
 
     images: uint8 [m, channels, height, width], or float32 [m, ...]; labels: int64 [m] or None;
-    num_classes: 0 when nothing says how many there are; name: the spec that loads it again.
+    num_classes: 0 when nothing says how many there are; name: the spec that loads it again; classes_fixed: whether
+    the number of classes is stated, not read off the labels or folders.
     """
 
     images: NDArray[Any]
@@ -25,6 +26,7 @@ class Dataset:
     num_classes: int
     class_names: tuple[str, ...]
     name: str
+    classes_fixed: bool = False
 
     def __post_init__(self) -> None:
         if self.images.dtype not in (np.uint8, np.float32):
@@ -60,15 +62,20 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """Return the sha256, in hex, of the shape, dtype and bytes of images and labels."""
-        digest = hashlib.sha256()
-        for array in (self.images, self.labels):
-            if array is None:
-                digest.update(b"none\n")
-                continue
-            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-            digest.update(little.reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        return arrays_sha256(self.images, self.labels)
+
+
+def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
+    """Return the sha256, in hex, of the shape, dtype and bytes of arrays; None is hashed as a word."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none\n")
+            continue
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
+        digest.update(little.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:
