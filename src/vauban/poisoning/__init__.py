@@ -6,14 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vauban.poisoning.cluster_ensemble import ClusterEnsemble
+    from vauban.poisoning.defense import DEFENSES, Defense
     from vauban.poisoning.ensemble import Ensemble
+    from vauban.poisoning.ensemble_training import load_ensemble, train
     from vauban.poisoning.partitioning.partition import Partition
     from vauban.poisoning.training.scikit_learn import SklearnTrainer
     from vauban.poisoning.training.torch_module import ModuleTrainer
     from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
     from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+    from vauban.poisoning.votes.importing import import_votes
 
 _HOMES = {
+    "DEFENSES": "defense",
+    "ClusterEnsemble": "cluster_ensemble",
+    "Defense": "defense",
     "Ensemble": "ensemble",
     "EnsembleVotes": "votes.ensemble_votes",
     "ModuleTrainer": "training.torch_module",
@@ -21,10 +28,16 @@ _HOMES = {
     "PoisoningCertificates": "votes.certificates",
     "SklearnTrainer": "training.scikit_learn",
     "derive": "votes.certificates",
+    "import_votes": "votes.importing",
+    "load_ensemble": "ensemble_training",
+    "train": "ensemble_training",
 }
 _EARLIER_NAMES = {"Votes": "EnsembleVotes"}
 
 __all__ = [
+    "DEFENSES",
+    "ClusterEnsemble",
+    "Defense",
     "Ensemble",
     "EnsembleVotes",
     "ModuleTrainer",
@@ -32,6 +45,9 @@ __all__ = [
     "PoisoningCertificates",
     "SklearnTrainer",
     "derive",
+    "import_votes",
+    "load_ensemble",
+    "train",
 ]
 
 

@@ -17,13 +17,14 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.weights_folder import KIND, WeightsFolder, fingerprints
-from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+from vauban.poisoning.voting_ensemble import VotingEnsemble
 
 _STARTS = 10
 
 
-class ClusterEnsemble:
+class ClusterEnsemble(VotingEnsemble):
     """One base classifier for each distinct training sample, computed from two clusters of the unlabelled set and one label.
 
     It gives inputs in its sample's cluster the sample's label, and inputs in the other cluster the other label. So the votes
@@ -32,10 +33,8 @@ class ClusterEnsemble:
     """
 
     def __init__(self, manifest: dict[str, Any], centres: NDArray[np.float64], table: NDArray[np.int64]):
-        self.manifest, self.centres, self.table = manifest, centres, table
-        self.partition = Partition.from_spec(manifest["partition"]["spec"])
-        self.against = "labels"
-        self.num_classes = 2
+        super().__init__(manifest)
+        self.centres, self.table = centres, table
 
     @classmethod
     def fit(cls, x: NDArray[Any], y: ArrayLike, *, source: dict[str, Any] | None = None) -> ClusterEnsemble:
@@ -102,17 +101,14 @@ class ClusterEnsemble:
         x: NDArray[Any],
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
-        checkpoint: Any = None,
+        checkpoint: VotesCheckpoint | None = None,
     ) -> EnsembleVotes:
         """Votes on the inputs `x` [m, ...]: n_c counts the samples of the input's cluster labelled c, and of the other not c."""
+        self.check_inputs(x)
         if aggregate != "plurality":
             raise BadInput("two classes are decided in one round: take --aggregate plurality")
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
-
-    def certify(self, x: NDArray[Any], y: ArrayLike | None = None) -> PoisoningCertificates:
-        """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known."""
-        return derive(self.tally(x), y)
 
 
 def _flat(x: NDArray[Any]) -> NDArray[np.float64]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import METHODS, Partition
 from vauban.registry import Registry
 from vauban.specs import Parameter, Spec, choose, read_params
+
+if TYPE_CHECKING:
+    from vauban.poisoning.ensemble_training import TrainingRequest
+    from vauban.poisoning.voting_ensemble import VotingEnsemble
 
 FEATURES = ("clusters", "none", "rotnet", "simclr")
 
@@ -35,6 +39,12 @@ class Defense(ABC):
         A defense with shared features must be against "labels".
         """
         return None
+
+    def train(self, request: TrainingRequest) -> VotingEnsemble:
+        """Train an ensemble: by default Vauban's recipe on each part, on shared features if there are any."""
+        from vauban.poisoning.ensemble_training import train_parts
+
+        return train_parts(self, request)
 
 
 class _Defenses(Registry[type[Defense]]):
@@ -149,6 +159,12 @@ class SemiSupervisedAggregation(Defense):
         if self.features == "none":
             return None
         return self.features or ("rotnet" if channels == 1 else "simclr")
+
+    def train(self, request: TrainingRequest) -> VotingEnsemble:
+        """Train heads on shared features, or count the labels of two clusters."""
+        from vauban.poisoning.ensemble_training import train_clusters
+
+        return train_clusters(request) if self.features == "clusters" else super().train(request)
 
 
 def _refuse_sorting(name: str, by: str) -> None:

@@ -19,25 +19,21 @@ from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, tra
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
-from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
+from vauban.poisoning.voting_ensemble import VotingEnsemble
 from vauban.specs import choose
 
 _BITS_AT_ONCE = 1 << 29  # second-round votes that are held in memory at once
 
 
-class Ensemble:
-    """Base classifiers over a partition of a training set, made by `Ensemble.fit` or `Ensemble.load`.
-
-    `manifest`: everything the weights are a function of. `against`: what may be poisoned, "samples" or "labels".
-    """
+class Ensemble(VotingEnsemble):
+    """Base classifiers of one trainer, made by `Ensemble.fit` or `Ensemble.load`."""
 
     def __init__(self, manifest: dict[str, Any], trainer: Trainer, groups: Sequence[SavedGroup | InMemoryGroup]):
-        self.manifest, self.trainer, self.groups = manifest, trainer, list(groups)
-        self.partition = Partition.from_spec(manifest["partition"]["spec"])
-        self.against: str = manifest["against"]
+        super().__init__(manifest)
+        self.trainer, self.groups = trainer, list(groups)
 
     @classmethod
     def fit(
@@ -98,19 +94,14 @@ class Ensemble:
         return Ensemble(store.manifest, self.trainer, store.complete())
 
     @property
-    def models(self) -> int:
-        """The number of base classifiers."""
-        return self.partition.models
+    def group_numbers(self) -> list[list[int]]:
+        """Numbers of the base classifiers of each group, in the order in which groups vote."""
+        return [list(group.numbers) for group in self.groups]
 
     @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        return int(self.manifest["num_classes"])
-
-    @property
-    def empty(self) -> list[int]:
-        """Numbers of the base classifiers without training samples, which vote for class 0."""
-        return list(self.manifest["partition"]["empty"])
+    def device(self) -> str:
+        """The device on which base classifiers vote."""
+        return str(self.trainer.spec.get("device", "cpu"))
 
     @property
     def fingerprints(self) -> list[str]:
@@ -146,11 +137,7 @@ class Ensemble:
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
     ) -> EnsembleVotes:
-        """The votes on the inputs `x` [m, ...] that certificates of this aggregate need.
-
-        `on_progress` is called with numbers of models. `checkpoint` saves the votes of the first round while models vote;
-        voting continues from those it holds.
-        """
+        """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round."""
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
         counter = self._count(x, duels=two_rounds, votes=spread > 1, on_progress=on_progress, checkpoint=checkpoint)
@@ -165,19 +152,6 @@ class Ensemble:
     def rounds(self, aggregate: str) -> int:
         """How often every model votes in `tally`: twice where the second round depends on the winner of the first."""
         return 2 if aggregate == "runoff" and self.partition.spread > 1 else 1
-
-    def certify(
-        self,
-        x: NDArray[Any],
-        y: ArrayLike | None = None,
-        aggregate: str = "plurality",
-        *,
-        k: int = 1,
-        label: str | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> PoisoningCertificates:
-        """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents the arguments."""
-        return derive(self.tally(x, aggregate, on_progress), y, aggregate=aggregate, k=k, label=label)
 
     def _count(
         self,
@@ -239,12 +213,8 @@ class Ensemble:
                 on_progress(len(group.numbers))
 
     def _preprocessed(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The inputs after the ensemble's preprocessing; they must be of the shape and type of the training samples."""
-        shape, dtype = self.manifest["data"]["shape"], self.manifest["data"]["dtype"]
-        if list(x.shape[1:]) != shape or x.dtype.name != dtype:
-            raise BadInput(
-                f"inputs of shape {list(x.shape[1:])}, {x.dtype}: the ensemble was trained on {shape}, {dtype}"
-            )
+        """The inputs after the ensemble's preprocessing."""
+        self.check_inputs(x)
         return preprocess(self.manifest["preprocessing"], x)
 
     def _scores_of(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.certificates.finite import finite_radius, finite_runoff_radius
 from vauban.certificates.partition import Ints, checked, plurality_radius, runoff_radius
 from vauban.errors import BadInput
-from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
+from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS, EnsembleVotes
 from vauban.specs import choose
 from vauban.threats import Threat
 
@@ -70,8 +70,22 @@ class PoisoningCertificates:
         """Fraction of all votes for the true label: the mean accuracy of the base classifiers."""
         return float(self.counts[np.arange(len(self)), self._truth()].sum() / self.counts.sum())
 
-    def summary(self, radii: ArrayLike) -> dict[str, Any]:
-        """The numbers of a table, as plain values."""
+    def rows(self, index: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """One plain dict for each input, with its index [m] in its data set."""
+        return [
+            {"index": int(i), "label": int(label), "radius": None if none else int(r), "abstained": bool(none)}
+            for i, label, r, none in zip(index, self.label, self.radius, self.abstained, strict=True)
+        ]
+
+    def table_radii(self, most: int = 8) -> list[int]:
+        """Round radii from 0 to the largest one, about `most` of them."""
+        farthest = int(np.nanmax(self.radius, initial=0))
+        steps = (digit * 10**power for power in range(10) for digit in (1, 2, 5))
+        step = next(s for s in steps if farthest // s <= most)
+        return list(range(0, farthest + 1, step))
+
+    def summary(self, radii: ArrayLike | None = None) -> dict[str, Any]:
+        """The numbers of a table, as plain values; `radii` are `table_radii` unless given."""
         numbers: dict[str, Any] = {
             "inputs": len(self),
             "models": int(self.counts[0].sum()),
@@ -84,12 +98,12 @@ class PoisoningCertificates:
         }
         if self.truth is None:
             return numbers
-        median = self.median_radius
+        median, shown = self.median_radius, self.table_radii() if radii is None else radii
         return numbers | {
             "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "median_radius": None if np.isnan(median) else int(median),
-            "certified": [{"radius": int(r), "accuracy": self.accuracy(int(r))} for r in np.asarray(radii)],
+            "certified": [{"radius": int(r), "accuracy": self.accuracy(int(r))} for r in np.asarray(shown)],
         }
 
     def _truth(self) -> Ints:
@@ -132,6 +146,17 @@ def derive(
     )
 
 
+def check_request(
+    inputs: int, num_classes: int, truth: ArrayLike | None, *, aggregate: str, k: int, label: str | None
+) -> None:
+    """Raise the errors that `derive` would raise whatever the votes, so that no model votes in vain."""
+    choose("aggregate", aggregate, AGGREGATES)
+    _check_runoff(aggregate, k)
+    unanimous = np.zeros((inputs, num_classes), dtype=np.int64)
+    unanimous[:, 0] = 1
+    derive(EnsembleVotes(unanimous), truth, k=k, label=label)
+
+
 def default_label(k: int, labelled: bool) -> str:
     """The label that is certified by default: "given" or "votes"."""
     return "given" if k > 1 and labelled else "votes"
@@ -163,14 +188,18 @@ def wording(threat: Threat, aggregate: str, k: int, training: Any = None) -> str
     )
 
 
+def _check_runoff(aggregate: str, k: int) -> None:
+    if aggregate == "runoff" and k != 1:
+        raise BadInput(f"k={k}: a run-off has one answer, so only k=1 can be certified; plurality has a top {k}")
+
+
 def _radii(votes: EnsembleVotes, aggregate: str, label: Ints, answer: Ints, k: int) -> Ints:
     if aggregate == "plurality":
         if votes.spread == 1:
             return plurality_radius(votes.counts, label, k)
         assert votes.ballots is not None
         return finite_radius(votes.ballots, votes.counts.shape[1], votes.spread, label, k)
-    if k != 1:
-        raise BadInput(f"k={k}: a run-off has one answer, so only k=1 can be certified; plurality has a top {k}")
+    _check_runoff(aggregate, k)
     if votes.spread == 1:
         assert votes.beats is not None
         radii = runoff_radius(votes.counts, answer, votes.beats)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban import __version__
+from vauban.data.dataset import arrays_sha256
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import replace_file
 from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
@@ -28,6 +29,26 @@ from vauban.runs import manifest as manifests
 KIND = "poisoning"
 BALLOTS, CLAIMS, SEAL = "ballots.npz", "claims.csv", "seal.json"
 HEADER = ("index", "label", "radius", "abstained")
+NO_SPEC = "not said"
+
+
+@dataclass(frozen=True, eq=False)
+class InputSource:
+    """Where inputs come from: the spec of their data set, its hash, and the index [m] of each input in it."""
+
+    spec: str
+    sha256: str | None
+    index: NDArray[np.int64]
+
+    @classmethod
+    def of_arrays(cls, x: NDArray[Any], y: NDArray[Any] | None) -> InputSource:
+        """The source of bare arrays: no spec, their own hash, and their order."""
+        return cls(NO_SPEC, arrays_sha256(x, y), np.arange(len(x)))
+
+    def entries(self, y: NDArray[Any] | None) -> dict[str, Any]:
+        """The manifest's entries for these inputs and their labels `y` [m]."""
+        labels = None if y is None else np.asarray(y).tolist()
+        return {"spec": self.spec, "sha256": self.sha256, "index": self.index.tolist(), "label": labels}
 
 
 @dataclass(frozen=True, eq=False)
