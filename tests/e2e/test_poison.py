@@ -101,7 +101,7 @@ def test_voting_stopped_with_ctrl_c_goes_on(ensemble: Path, run: Path, tmp_path:
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 130, done.stderr
     assert "keeps the votes so far; the same command goes on" in done.stderr
-    assert [path.name for path in folder.iterdir()] == ["ballots.checkpoint.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "ballots.checkpoint.npz"]
     assert "another run" in vauban(*asked[:-1], folder, "--aggregate", "runoff", code=2)
     vauban(*asked)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in run.iterdir())

@@ -12,12 +12,15 @@ import torch
 from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_limits
 
 from vauban.data import load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.poisoning import Ensemble, EnsembleVotes, ModuleTrainer, Partition, SklearnTrainer, derive
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
+from vauban.runs.folder import locked
+from vauban.verify import verify_run
 
 DIGITS = load("mnist:split=test")
 X, Y = DIGITS.images[:400, :, ::4, ::4].copy(), DIGITS.labels[:400]
@@ -277,6 +280,59 @@ def test_votes_do_not_depend_on_the_other_inputs() -> None:
     assert np.array_equal(alone[0], ensemble.scores(TEST_X)[0])
 
 
+def test_the_number_of_threads_is_the_callers(tmp_path: Path) -> None:
+    """Training and voting use the threads that the manifest names, and leave those of the caller alone."""
+    seen: list[int] = []
+
+    class Watching(Means):
+        def scores(self, weights: dict[str, torch.Tensor], x: np.ndarray) -> torch.Tensor:
+            seen.append(torch.get_num_threads())
+            return super().scores(weights, x)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        Ensemble.fit(X, Y, Partition(5), Means(), folder=tmp_path)
+        torch.set_num_threads(2)
+        Ensemble.fit(X, Y, Partition(5), Means(), folder=tmp_path)
+        Ensemble.load(tmp_path, trainer=Watching()).votes(TEST_X)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {3}
+
+
+def test_votes_of_models_that_nobody_can_name_are_resumed_by_their_own_ensemble_alone(tmp_path: Path) -> None:
+    trainer = SklearnTrainer(RidgeClassifier(), 10)
+    first, second = (Ensemble.fit(X, Y, Partition(4), trainer) for _ in range(2))
+    assert first.weights_sha256 == "unknown"
+    plain, calls = SklearnTrainer.scores, []
+
+    def stopping(self: SklearnTrainer, weights: list[Any], x: np.ndarray) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(self, weights, x)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SklearnTrainer, "scores", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            first.certify(TEST_X, TEST_Y, out=tmp_path)
+    with pytest.raises(RunRefused, match="votes of another run"):
+        second.certify(TEST_X, TEST_Y, out=tmp_path)
+    certs = first.certify(TEST_X, TEST_Y, out=tmp_path)
+    assert np.array_equal(certs.radius, first.certify(TEST_X, TEST_Y).radius)
+    assert verify_run(tmp_path).inputs == 60
+
+
+def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
+    ensemble = Ensemble.fit(X, Y, Partition(4), Means())
+    with locked(tmp_path), pytest.raises(RunRefused, match="written by another process"):
+        ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
+    ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
+    assert verify_run(tmp_path).inputs == 60
+
+
 def test_the_given_label_in_the_top_k() -> None:
     ensemble = Ensemble.fit(X, Y, Partition(15), Means())
     third = ensemble.certify(TEST_X, TEST_Y, k=3)
@@ -340,6 +396,14 @@ def test_clusters_count_like_one_base_classifier_a_sample(tmp_path: Path) -> Non
     assert ensemble.weights_sha256 == loaded.weights_sha256
     order = np.random.default_rng(0).permutation(300)
     assert np.array_equal(ClusterEnsemble.fit(x[order], y[order]).table, ensemble.table)
+
+
+def test_clusters_do_not_depend_on_the_number_of_threads() -> None:
+    x, y = ones_and_sevens(900)
+    with threadpool_limits(1):
+        one = ClusterEnsemble.fit(x, y)
+    with threadpool_limits(3):
+        assert ClusterEnsemble.fit(x, y).weights_sha256 == one.weights_sha256
 
 
 def test_clusters_count_copies_once() -> None:

@@ -93,7 +93,9 @@ class ClusterEnsemble(VotingEnsemble):
         return fingerprints(tensors)[0]
 
     def rounds(self, aggregate: str) -> int:
-        """Every base classifier votes once."""
+        """Every base classifier votes once, since two classes need no second round."""
+        if aggregate != "plurality":
+            raise BadInput("two classes are decided in one round: take --aggregate plurality")
         return 1
 
     def tally(
@@ -105,8 +107,7 @@ class ClusterEnsemble(VotingEnsemble):
     ) -> EnsembleVotes:
         """Votes on the inputs `x` [m, ...]: n_c counts the samples of the input's cluster labelled c, and of the other not c."""
         self.check_inputs(x)
-        if aggregate != "plurality":
-            raise BadInput("two classes are decided in one round: take --aggregate plurality")
+        self.rounds(aggregate)
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
 
@@ -123,9 +124,12 @@ def _assigned(rows: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArra
 
 
 def _two_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Two centres; in one thread, since k-means adds up in an order that depends on the threads."""
     try:
         from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtra("scikit-learn", "poisoning", "two-means clustering") from None
-    fitted = KMeans(2, n_init=_STARTS, random_state=0).fit(rows)
+    with threadpool_limits(1):
+        fitted = KMeans(2, n_init=_STARTS, random_state=0).fit(rows)
     return np.asarray(fitted.cluster_centers_, dtype=np.float64)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.progress import Progress, ProgressCallback, no_progress
+from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Trainer, rebuild
@@ -79,7 +80,6 @@ class Ensemble(VotingEnsemble):
         shared = store.shared()
         if shared is not None:
             trainer.shared.update(shared)  # type: ignore[attr-defined]
-        torch.set_num_threads(store.manifest["compute"]["threads"])
         return cls(store.manifest, trainer, store.complete())
 
     def save(self, folder: str | Path) -> Ensemble:
@@ -114,7 +114,9 @@ class Ensemble(VotingEnsemble):
 
     @property
     def weights_sha256(self) -> str:
-        """One hash over all fingerprints."""
+        """One hash over all fingerprints; "unknown" for models of other libraries."""
+        if "unknown" in self.fingerprints:
+            return "unknown"
         return hashlib.sha256("\n".join(self.fingerprints).encode()).hexdigest()
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float32]:
@@ -227,4 +229,6 @@ class Ensemble(VotingEnsemble):
             rows = len(chunk)
             if rows < height and isinstance(weights, dict):
                 chunk = np.concatenate([chunk, np.zeros((height - rows, *chunk.shape[1:]), chunk.dtype)])
-            yield start, self.trainer.scores(weights, chunk)[:, :rows]
+            with thread_count(self.manifest["compute"]["threads"]):
+                scores = self.trainer.scores(weights, chunk)[:, :rows]
+            yield start, scores

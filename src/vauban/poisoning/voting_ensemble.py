@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from vauban.poisoning.votes.certificates import PoisoningCertificates, check_req
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.run_folder import InputSource, PoisoningRun, compose, refuse_other, write_run
+from vauban.runs.folder import locked
 
 
 class VotingEnsemble(ABC):
@@ -31,6 +35,7 @@ class VotingEnsemble(ABC):
         self.manifest = manifest
         self.partition = Partition.from_spec(manifest["partition"]["spec"])
         self.against: str = manifest["against"]
+        self._key = secrets.token_hex(16)
 
     @property
     def models(self) -> int:
@@ -60,7 +65,7 @@ class VotingEnsemble(ABC):
     @property
     @abstractmethod
     def weights_sha256(self) -> str:
-        """One hash of all base classifiers."""
+        """One hash of all base classifiers; "unknown" if nothing is known of them, so that only this object resumes its votes."""
 
     @abstractmethod
     def rounds(self, aggregate: str) -> int:
@@ -108,9 +113,11 @@ class VotingEnsemble(ABC):
         truth = None if y is None else np.asarray(y)
         self.check_inputs(x)
         check_request(len(x), self.num_classes, truth, aggregate=aggregate, k=k, label=label)
+        votings = (self.models - len(self.empty)) * self.rounds(aggregate)
+        voting = functools.partial(progress, "voting", votings, "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, aggregate, k, label, source, progress).certificates()
-        with progress("voting", self._votes_needed(aggregate), "models") as on_progress:
+            return self._certify_into(Path(out), x, truth, aggregate, k, label, source, voting).certificates()
+        with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         return derive(votes, truth, aggregate=aggregate, k=k, label=label)
 
@@ -145,22 +152,22 @@ class VotingEnsemble(ABC):
         k: int,
         label: str | None,
         source: InputSource | None,
-        progress: Progress,
+        voting: Callable[[], AbstractContextManager[ProgressCallback]],
     ) -> PoisoningRun:
         data = (source or InputSource.of_arrays(x, y)).entries(y)
         training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
         label = label or default_label(k, y is not None)
         refuse_other(out, {"data": data, "training": training, "aggregate": aggregate, "k": k, "label": label})
         about = {"data": data, "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
-        checkpoint = VotesCheckpoint(out, about)
-        with progress("voting", self._votes_needed(aggregate), "models") as on_progress:
-            votes = self.tally(x, aggregate, on_progress, checkpoint)
-        manifest = compose(
-            votes, str(self.partition), aggregate=aggregate, training=training, data=data, k=k, label=label
-        )
-        run = write_run(out, manifest, votes)
-        checkpoint.remove()
+        if self.weights_sha256 == "unknown":
+            about["ensemble"] = self._key
+        with locked(out):
+            checkpoint = VotesCheckpoint(out, about)
+            with voting() as on_progress:
+                votes = self.tally(x, aggregate, on_progress, checkpoint)
+            manifest = compose(
+                votes, str(self.partition), aggregate=aggregate, training=training, data=data, k=k, label=label
+            )
+            run = write_run(out, manifest, votes)
+            checkpoint.remove()
         return run
-
-    def _votes_needed(self, aggregate: str) -> int:
-        return (self.models - len(self.empty)) * self.rounds(aggregate)

@@ -35,6 +35,17 @@ def deterministic(device: str) -> Iterator[None]:
         torch.backends.cudnn.benchmark = benchmark
 
 
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Let torch compute with this many threads; restores their number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_jobs(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
     """Run the jobs deterministically and return their results.
 
@@ -46,13 +57,9 @@ def run_jobs(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
         if torch.device(device).type != "cpu":
             return [job(stop) for job in jobs]
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with ThreadPoolExecutor(threads) as pool:
-                try:
-                    return list(pool.map(lambda job: job(stop), jobs))
-                except BaseException:
-                    stop.set()
-                    raise
-        finally:
-            torch.set_num_threads(threads)
+        with thread_count(1), ThreadPoolExecutor(threads) as pool:
+            try:
+                return list(pool.map(lambda job: job(stop), jobs))
+            except BaseException:
+                stop.set()
+                raise

@@ -19,6 +19,7 @@ from vauban.poisoning.manifest_file import SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
 from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
 from vauban.poisoning.progress import Progress
+from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_place, fit_on
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
@@ -103,16 +104,16 @@ def train_base_classifiers(
         store = None if folder is None else WeightsFolder.begin(folder, manifest)
         if store is not None:
             manifest = store.manifest
-            torch.set_num_threads(manifest["compute"]["threads"])
-        preprocessed = preprocess(preprocessing, x)
-        _prepare_features(trainer, preprocessed, x, store, progress)
         groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
+        preprocessed = preprocess(preprocessing, x)
         done = {number for group in groups for number in group.numbers}
         numbers = [i for i, rows in enumerate(members) if len(rows) and i not in done]
         parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
-        with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
-            for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
-                groups.append(InMemoryGroup(list(some), weights) if store is None else store.write(some, weights))
+        with thread_count(manifest["compute"]["threads"]):
+            _prepare_features(trainer, preprocessed, x, store, progress)
+            with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
+                for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
+                    groups.append(InMemoryGroup(list(some), weights) if store is None else store.write(some, weights))
     return manifest, groups
 
 
