@@ -20,7 +20,7 @@ from vauban.data import load
 from vauban.poisoning import Ensemble, EnsembleVotes, Partition, derive
 from vauban.poisoning.partitioning.samples import set_sha256
 
-TINY = "cnn:steps=6,group=5,views=1,batch=16"
+TINY = "tiny-cnn:steps=6,group=5,views=1,batch=16"
 TRAIN = [
     "poison",
     "train",
@@ -292,7 +292,7 @@ BAD = [
     (["poison", "train", "-o", "X"], "--partitions is needed"),
     (["poison", "train", "-p", "5", "--defense", "dpa:by=sort", "-o", "X"], "would prove nothing"),
     (["poison", "train", "-p", "5", "--defence", "doa", "-o", "X"], "did you mean 'dpa'"),
-    (["poison", "train", "-p", "5", "--limit", "50", "--model", "cnn:stops=3", "-o", "X"], "did you mean 'steps'"),
+    (["poison", "train", "-p", "5", "--limit", "50", "--model", "tiny-cnn:stops=3", "-o", "X"], "did you mean 'steps'"),
     (["poison", "train", "-p", "5", "--limit", "50", "--model", "cnn:steps=many", "-o", "X"], "cannot be read"),
     (["poison", "train", "-p", "5", "--limit", "50", "--classes", "1,11", "-o", "X"], "classes 0 to 9"),
     (["poison", "train", "-p", "5", "--limit", "50", "--classes", "1", "-o", "X"], "two or more different"),

@@ -121,7 +121,7 @@ def vauban_commands(site: Path, *commands: list[str | Path]) -> subprocess.Compl
 
 def test_a_defense_of_another_package_is_trained_and_certified(installed: Path, tmp_path: Path) -> None:
     ensemble, run = tmp_path / "ens", tmp_path / "run"
-    model = ["--model", "cnn:steps=2,group=5,views=1,batch=8", "--device", "cpu"]
+    model = ["--model", "tiny-cnn:steps=2,group=5,views=1,batch=8", "--device", "cpu"]
     train = ["poison", "train", "--limit", "60", "-p", "8", "--defense", "halved:rest=1", *model, "-o", ensemble]
     certify = ["poison", "certify", "-e", ensemble, "--limit", "9", "--device", "cpu", "-o", run]
     done = vauban_commands(installed, train, certify, ["verify", run])

@@ -167,6 +167,28 @@ def test_side_by_side_training_is_taken_up_to_the_same_bits(tmp_path: Path) -> N
     assert np.array_equal(Ensemble.load(tmp_path).votes(TEST_X), whole.votes(TEST_X))
 
 
+def test_an_ensemble_that_names_its_network_as_earlier_is_loaded_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = DIGITS.images[:60], DIGITS.labels[:60]
+    trainer = StackedTrainer("cnn", 10, steps=2, batch=4, views=1, group=3)
+    assert trainer == StackedTrainer("tiny-cnn", 10, steps=2, batch=4, views=1, group=3)
+    spec = StackedTrainer.spec.fget
+    with monkeypatch.context() as patched:
+        patched.setattr(StackedTrainer, "spec", property(lambda self: spec(self) | {"network": "cnn"}))
+        earlier = Ensemble.fit(x, y, Partition(6), trainer, folder=tmp_path)
+    assert earlier.manifest["trainer"]["network"] == "cnn"
+    sorted(tmp_path.glob("models-*"))[0].unlink()
+    resumed = Ensemble.fit(x, y, Partition(6), trainer, folder=tmp_path)
+    assert resumed.manifest == earlier.manifest
+    assert (
+        resumed.fingerprints
+        == Ensemble.load(tmp_path).fingerprints
+        == Ensemble.fit(x, y, Partition(6), trainer).fingerprints
+    )
+    assert np.array_equal(Ensemble.load(tmp_path).votes(x), resumed.votes(x))
+
+
 def test_saved_and_loaded_votes_the_same(tmp_path: Path) -> None:
     trained = Ensemble.fit(X, Y, Partition(9), TRAINERS["module"])
     kept = trained.save(tmp_path / "ens")

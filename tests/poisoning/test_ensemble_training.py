@@ -21,7 +21,7 @@ from vauban.poisoning.votes.checkpoint import FILE
 from vauban.poisoning.votes.run_folder import InputSource
 from vauban.verify import verify_run
 
-TINY = "cnn:steps=2,group=4,views=1,batch=8"
+TINY = "tiny-cnn:steps=2,group=4,views=1,batch=8"
 CASES = {
     "dpa": {"defense": "dpa", "partitions": 11, "limit": 120, "model": TINY},
     "finite": {"defense": "finite:spread=3", "partitions": 4, "limit": 90, "model": TINY, "seed": 5},
@@ -152,6 +152,8 @@ def test_bad_requests_are_refused_before_anybody_votes(tmp_path: Path, monkeypat
         ensemble.certify(x, None, label="given", out=tmp_path / "run")
     with pytest.raises(BadInput, match="trained on"):
         ensemble.certify(x.astype(np.float32), y, out=tmp_path / "run")
+    with pytest.raises(BadInput, match="4 indices for 5 inputs"):
+        ensemble.certify(x, y, out=tmp_path / "run", source=InputSource.of_arrays(x[:4], y[:4]))
     with pytest.raises(BadInput, match="outside the classes"):
         ensemble.certify(x, y + 9, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -38,7 +38,7 @@ def measure(
     augmented beforehand, as side by side ("prepared"). All are warmed up first, and their accuracy is compared on a part of `x`.
     """
     trainer = StackedTrainer.recipe(x.shape[1:], int(y.max()) + 1, device)
-    if trainer.network != "cnn":
+    if trainer.network != "tiny-cnn":
         raise BadInput(f"samples of shape {x.shape[1:]}: the loop trains the network for grey pictures [1, h, w]")
     trainer = replace(trainer, steps=steps or trainer.steps)
     parts = [(x[rows], y[rows]) for rows in Partition(partitions).members(x, y)]
@@ -114,7 +114,7 @@ def train_in_loop(
 
 
 def module(shape: Sequence[int], classes: int) -> nn.Sequential:
-    """The stacked network `cnn` as one torch module."""
+    """The stacked network `tiny-cnn` as one torch module."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, stride=2, padding=1),

@@ -29,7 +29,7 @@ OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
 
 @app.command()
 @example(
-    "vauban poison train --data mnist --partitions 1200 --defense dpa --model cnn --out ens/",
+    "vauban poison train --data mnist --partitions 1200 --defense dpa --model tiny-cnn --out ens/",
     "vauban poison train --data mnist --partitions 1200 --defense ss-dpa:features=rotnet --out ens/",
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
@@ -39,7 +39,7 @@ def train(
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
     defense: DefenseOption = "dpa",
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="network and recipe, as cnn:steps=300,lr=0.002 [by data]")
+        str | None, typer.Option("--model", "-m", help="network and recipe, as tiny-cnn:steps=300,lr=0.002 [by data]")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="partition: each its own, or shared [partition]")] = None,
     seed: Annotated[int, typer.Option(help="seed of weights and views", min=0, max=2**63 - 1)] = 0,

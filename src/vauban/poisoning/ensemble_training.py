@@ -59,8 +59,8 @@ def train(
 ) -> VotingEnsemble:
     """Train one base classifier on each part of a data set, its train split unless another is named.
 
-    `defense`, `model`: specs such as finite:spread=16 and cnn:steps=300. `out`: a folder in which groups are saved as they are
-    trained; the same call after an interruption trains the missing ones. `classes`, `every`, `limit` select samples as
+    `defense`, `model`: specs such as finite:spread=16 and tiny-cnn:steps=300. `out`: a folder in which groups are saved as they
+    are trained; the same call after an interruption trains the missing ones. `classes`, `every`, `limit` select samples as
     `select` does. `seeds`, `seed`, `normalise` are settings of the trainer; `on` is "here" or a Ray cluster.
     """
     chosen = parse_defense(defense)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.data import Dataset
+from vauban.data.dataset import arrays_sha256
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.progress import Progress, ProgressCallback, no_progress
@@ -154,11 +155,15 @@ class VotingEnsemble(ABC):
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
     ) -> PoisoningRun:
-        data = (source or InputSource.of_arrays(x, y)).entries(y)
+        source = source or InputSource.of_arrays(x, y)
+        if len(source.index) != len(x):
+            raise BadInput(f"{len(source.index)} indices for {len(x)} inputs: one for each is needed")
+        data = source.entries(y)
         training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
         label = label or default_label(k, y is not None)
         refuse_other(out, {"data": data, "training": training, "aggregate": aggregate, "k": k, "label": label})
         about = {"data": data, "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
+        about["inputs"] = arrays_sha256(x)
         if self.weights_sha256 == "unknown":
             about["ensemble"] = self._key
         with locked(out):

@@ -1,4 +1,4 @@
-"""Builds the trainer that a model spec such as cnn:steps=300 names, from Vauban's recipe for the inputs."""
+"""Builds the trainer that a model spec such as tiny-cnn:steps=300 names, from Vauban's recipe for the inputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from vauban.errors import BadInput
 from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
+from vauban.poisoning.training.stacked.stacked_networks import network_name
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.specs import Spec, choose, flag
 
@@ -35,10 +36,12 @@ def build_trainer(
         changes["features"] = features
     if model is not None:
         spec = Spec.parse(model)
-        if features is None or spec.name != "cnn":
+        if features is None or network_name(spec.name) != "tiny-cnn":
             changes["network"] = spec.name
         else:
-            warnings.warn(f"base classifiers are heads on {features} features: --model cnn is not used", stacklevel=2)
+            warnings.warn(
+                f"base classifiers are heads on {features} features: --model {spec.name} is not used", stacklevel=2
+            )
         changes |= _read_fields(kind, spec)
     return kind.recipe(shape, num_classes, device, **changes)
 

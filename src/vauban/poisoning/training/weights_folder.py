@@ -16,6 +16,7 @@ from safetensors.torch import save
 from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.files import replace_file
 from vauban.poisoning.manifest_file import read_manifest
+from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
 from vauban.runs import manifest as manifests
 
 KIND = "ensemble"
@@ -55,7 +56,7 @@ class WeightsFolder:
             manifests.write(folder, manifest)
             return cls(folder, read_manifest(folder, KIND))
         present = read_manifest(folder, KIND)
-        lines = list(manifests.differences(present, json.loads(json.dumps(manifest)), ignore=(_THREADS,)))
+        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
@@ -128,6 +129,15 @@ class WeightsFolder:
             return group if fingerprints(group.weights()) == group.fingerprints else None
         except (SafetensorError, OSError, ValueError, KeyError):
             return None
+
+
+def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest as JSON holds it, networks under their present names."""
+    renamed = json.loads(json.dumps(manifest))
+    network = renamed["trainer"].get("network")
+    if network in EARLIER_NAMES:
+        renamed["trainer"]["network"] = EARLIER_NAMES[network]
+    return renamed
 
 
 def _read_note(file: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def changed(before: Mapping[int, str], after: Mapping[int, str]) -> list[int]:
 
 
 class Alone(nn.Module):
-    """The network `cnn` written with torch's own layers; it flattens with channels last, as the stacked one does."""
+    """The network `tiny-cnn` written with torch's own layers; it flattens with channels last, as the stacked one does."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], which: int):
         super().__init__()
@@ -86,7 +86,7 @@ class Alone(nn.Module):
 def test_training_side_by_side_is_training_alone(parts: Parts) -> None:
     trainer = replace(SMALL, steps=5)
     group = GroupData(trainer, 0, dict(enumerate(parts[:4])))
-    first = initial_weights(network("cnn").weights(group.shape, 10), group.initial_uniforms)
+    first = initial_weights(network("tiny-cnn").weights(group.shape, 10), group.initial_uniforms)
     [(numbers, weights)] = trainer.fit(parts[:4], range(4))
     assert numbers == [0, 1, 2, 3]
     for which in range(4):
@@ -268,7 +268,7 @@ def test_a_trainer_is_rebuilt_from_its_spec() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": "cn"}, "did you mean 'cnn'"),
+        ({"network": "tiny-cn"}, "did you mean 'tiny-cnn'"),
         ({"front": "hog"}, "front end"),
         ({"augment": "flip"}, "augmentation"),
         ({"steps": 0}, "steps=0"),

@@ -45,7 +45,16 @@ class StackedNetwork:
 
 def network(name: str) -> StackedNetwork:
     """The network of that name."""
-    return NETWORKS[choose("network", name, NETWORKS)]
+    return NETWORKS[network_name(name)]
+
+
+def network_name(name: str) -> str:
+    """The present name of a network; ensembles saved earlier may hold another.
+
+    >>> network_name("cnn")
+    'tiny-cnn'
+    """
+    return choose("network", EARLIER_NAMES.get(name, name), NETWORKS)
 
 
 def initial_weights(
@@ -192,6 +201,7 @@ def halve(x: torch.Tensor) -> torch.Tensor:
 NETWORKS = {
     "linear": _plain((), ()),
     "dense": _plain((), (128,)),
-    "cnn": _plain(((3, 16, 2), (3, 32, 2)), (64,)),
+    "tiny-cnn": _plain(((3, 16, 2), (3, 32, 2)), (64,)),
     "residual": _residual(32),
 }
+EARLIER_NAMES = {"cnn": "tiny-cnn"}

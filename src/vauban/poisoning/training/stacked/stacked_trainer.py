@@ -28,7 +28,7 @@ from vauban.poisoning.training.augmentation import augmentation
 from vauban.poisoning.training.deterministic import run_jobs
 from vauban.poisoning.training.input_transforms import InputTransform, input_transform
 from vauban.poisoning.training.stacked.group_data import GroupData, channels_last, padded, to_pictures
-from vauban.poisoning.training.stacked.stacked_networks import initial_weights, network
+from vauban.poisoning.training.stacked.stacked_networks import initial_weights, network, network_name
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
 
@@ -46,7 +46,7 @@ class StackedTrainer:
     ("partition") or the same ones ("shared", [Levine2023] F.6). mirror: scores are the mean over a picture and its mirror image.
     """
 
-    network: str = "cnn"
+    network: str = "tiny-cnn"
     num_classes: int = 10
     steps: int = 400
     batch: int = 32
@@ -67,7 +67,8 @@ class StackedTrainer:
     _transformed: dict[bytes, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        network(self.network), input_transform(self.front), augmentation(self.augment)
+        object.__setattr__(self, "network", network_name(self.network))
+        input_transform(self.front), augmentation(self.augment)
         choose("way to normalise", self.normalise, ("partition", "fixed"))
         choose("way to seed", self.seeds, SEEDS)
         choose("precision", self.precision, ("float32", "bfloat16"))
@@ -84,7 +85,7 @@ class StackedTrainer:
     def recipe(cls, shape: Sequence[int], num_classes: int, device: str = "cpu", **changes: Any) -> StackedTrainer:
         """Vauban's recipe for inputs of this shape [c, h, w], with `changes` to its fields.
 
-        Grey pictures: `cnn` on gradients of upright pictures. Colour: `residual` on random crops. Other inputs: `dense`.
+        Grey pictures: `tiny-cnn` on gradients of upright pictures. Colour: `residual` on random crops. Other inputs: `dense`.
         """
         fast: dict[str, Any] = (
             {"precision": "bfloat16", "group": 600} if torch.device(device).type == "cuda" else {"group": 25}
