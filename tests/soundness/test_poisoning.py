@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from poisoned_worlds import ASKED, POINTS, Samples, certified, one_change, one_flip, training_sets, voted, within
+from poisoned_worlds import ASKED, POINTS, Samples, answers, certified, one_change, one_flip, training_sets, within
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -20,13 +20,10 @@ def attack(
     """Poisonings tried, certified answers that changed, and answers that changed one step outside their radius."""
     certs = certified(samples, split, learner, aggregate)
     radii = np.nan_to_num(certs.radius, nan=-1).astype(int)
-    tried = broken = outside = 0
-    for size, poisoned in within(samples, min(farthest, int(radii.max()) + 1), step):
-        changed = voted(poisoned, split, learner).answer(aggregate) != certs.answer
-        tried += 1
-        broken += int((changed & (size <= radii)).sum())
-        outside += int((changed & (size == radii + 1)).sum())
-    return tried, broken, outside
+    poisonings = list(within(samples, min(farthest, int(radii.max()) + 1), step))
+    sizes = np.array([size for size, _ in poisonings])[:, None]
+    changed = answers([poisoned for _, poisoned in poisonings], split, learner, aggregate) != certs.answer
+    return len(poisonings), int((changed & (sizes <= radii)).sum()), int((changed & (sizes == radii + 1)).sum())
 
 
 def assault(

@@ -77,6 +77,7 @@ def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tm
     assert sum(told) == 110 - len(here.empty)
 
 
+@pytest.mark.slow
 def test_ray_itself(ray_cluster: Any) -> None:
     here = Ensemble.fit(X, Y, Partition(40), TRAINER)
     there = Ensemble.fit(X, Y, Partition(40), TRAINER, on=ray_cluster.on)

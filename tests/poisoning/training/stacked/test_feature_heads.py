@@ -21,14 +21,20 @@ SMALL = {"steps": 5, "views": 1, "batch": 64, "group": 3, "learning_epochs": 1, 
 
 
 @pytest.fixture(scope="module")
-def digits() -> tuple[Array, Array]:
-    data, _ = load("mnist:split=train").select(every=100, limit=300)
+def whole_digits() -> tuple[Array, Array]:
+    data, _ = load("mnist:split=train").select(every=100, limit=120)
     assert data.labels is not None
     return data.images, data.labels
 
 
+@pytest.fixture(scope="module")
+def digits(whole_digits: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Digits of 14 x 14 pixels, for what does not depend on how well they are told apart."""
+    return whole_digits[0][:, :, ::2, ::2].copy(), whole_digits[1]
+
+
 def trainer(features: str = "rotnet", **changes: Any) -> HeadTrainer:
-    return HeadTrainer.recipe((1, 28, 28), 10, features=features, **{**SMALL, **changes})
+    return HeadTrainer.recipe((1, 14, 14), 10, features=features, **{**SMALL, **changes})
 
 
 def in_order(x: Array) -> Array:
@@ -86,9 +92,9 @@ def test_features_learned_before_are_taken_up(digits: tuple[Array, Array]) -> No
     assert not torch.equal(again.scores(weights, x), before)
 
 
-def test_rotnet_learns_to_tell_turned_digits(digits: tuple[Array, Array]) -> None:
-    """A head on what RotNet learned from 300 pictures is far better than chance with 50 labels."""
-    x, y = digits
+def test_rotnet_learns_to_tell_turned_digits(whole_digits: tuple[Array, Array]) -> None:
+    """A head on what RotNet learned from 120 pictures is far better than chance with 50 labels."""
+    x, y = whole_digits
     heads = trainer(learning_epochs=3, steps=40, group=1)
     heads.prepare(in_order(x))
     [(_, weights)] = heads.fit([(x[:50], y[:50])], [0])
