@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.tree import DecisionTreeClassifier
-from threadpoolctl import threadpool_limits
 
 from vauban.data import load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.poisoning import Ensemble, EnsembleVotes, ModuleTrainer, Partition, SklearnTrainer, derive
-from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.runs.folder import locked
 from vauban.verify import verify_run
@@ -224,46 +220,6 @@ def test_another_ensemble_in_the_folder_is_refused(tmp_path: Path) -> None:
         Ensemble.load(tmp_path, trainer=Means())
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [KNeighborsClassifier(1), DecisionTreeClassifier(max_depth=4), RidgeClassifier()],
-    ids=lambda e: type(e).__name__,
-)
-def test_any_scikit_learn_classifier(estimator: Any, tmp_path: Path) -> None:
-    trainer = SklearnTrainer(estimator, 10)
-    ensemble = Ensemble.fit(X, Y, Partition(7), trainer)
-    order = np.random.default_rng(1).permutation(len(X))
-    shuffled = Ensemble.fit(X[order], Y[order], Partition(7), trainer)
-    votes = ensemble.votes(TEST_X)
-    assert np.array_equal(votes, shuffled.votes(TEST_X))
-    members = Partition(7).members(X, Y)
-    from sklearn.base import clone
-
-    own = clone(estimator)
-    if "random_state" in own.get_params():
-        own.set_params(random_state=3)
-    own.fit(X[members[3]].reshape(len(members[3]), -1), Y[members[3]])
-    assert np.array_equal(votes[:, 3], own.predict(TEST_X.reshape(60, -1)))
-    assert ensemble.certify(TEST_X, TEST_Y).clean_accuracy > 0.3
-    with pytest.raises(BadInput, match="another library"):
-        ensemble.save(tmp_path / "never")
-    with pytest.raises(BadInput, match="another library"):
-        Ensemble.fit(X, Y, Partition(7), trainer, folder=tmp_path / "never")
-    assert not (tmp_path / "never").exists()
-
-
-def test_scikit_learn_through_joblib_is_the_same() -> None:
-    one = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10))
-    two = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10, jobs=2))
-    assert np.array_equal(one.votes(TEST_X), two.votes(TEST_X))
-
-
-def test_a_part_of_one_class_votes_for_it() -> None:
-    x, y = X[Y == 4][:12], np.full(12, 4)
-    votes = Ensemble.fit(x, y, Partition(3), SklearnTrainer(RidgeClassifier(), 10)).votes(TEST_X)
-    assert (votes == 4).all()
-
-
 def test_empty_parts_vote_for_class_0_and_it_is_said() -> None:
     x = np.zeros((4, 1, 2, 2), dtype=np.uint8)
     x[:, 0, 0, 0] = [1, 1, 1, 2]
@@ -324,29 +280,6 @@ def test_the_number_of_threads_is_the_callers(tmp_path: Path) -> None:
     assert set(seen) == {3}
 
 
-def test_votes_of_models_that_nobody_can_name_are_resumed_by_their_own_ensemble_alone(tmp_path: Path) -> None:
-    trainer = SklearnTrainer(RidgeClassifier(), 10)
-    first, second = (Ensemble.fit(X, Y, Partition(4), trainer) for _ in range(2))
-    assert first.weights_sha256 == "unknown"
-    plain, calls = SklearnTrainer.scores, []
-
-    def stopping(self: SklearnTrainer, weights: list[Any], x: np.ndarray) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return plain(self, weights, x)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SklearnTrainer, "scores", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            first.certify(TEST_X, TEST_Y, out=tmp_path)
-    with pytest.raises(RunRefused, match="votes of another run"):
-        second.certify(TEST_X, TEST_Y, out=tmp_path)
-    certs = first.certify(TEST_X, TEST_Y, out=tmp_path)
-    assert np.array_equal(certs.radius, first.certify(TEST_X, TEST_Y).radius)
-    assert verify_run(tmp_path).inputs == 60
-
-
 def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
     ensemble = Ensemble.fit(X, Y, Partition(4), Means())
     with locked(tmp_path), pytest.raises(RunRefused, match="written by another process"):
@@ -385,50 +318,8 @@ def test_preprocessing_is_part_of_the_ensemble() -> None:
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "no aggregate"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "runoff", k=2), "one answer"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, label="given"), "there are none"),
-        (lambda: SklearnTrainer(RidgeClassifier(), 10, seeds="odd"), "no way to seed"),
-        (lambda: ClusterEnsemble.fit(X, Y), "two classes"),
     ],
 )
 def test_bad_input_is_refused(make: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         make()
-
-
-def ones_and_sevens(n: int) -> tuple[np.ndarray, np.ndarray]:
-    chosen = np.isin(DIGITS.labels, [1, 7])
-    return DIGITS.images[chosen][:n], (DIGITS.labels[chosen][:n] == 7).astype(np.int64)
-
-
-def test_clusters_count_like_one_base_classifier_a_sample(tmp_path: Path) -> None:
-    x, y = ones_and_sevens(300)
-    ensemble = ClusterEnsemble.fit(x, y)
-    ensemble.save(tmp_path)
-    loaded = ClusterEnsemble.load(tmp_path)
-    test = ones_and_sevens(500)[0][300:]
-    certs, truth = loaded.certify(test), ones_and_sevens(500)[1][300:]
-    near = [
-        [np.square(p / 255.0 - c.reshape(p.shape)).sum() for c in ensemble.centres] for p in np.concatenate([x, test])
-    ]
-    cluster = np.array([int(a > b) for a, b in near])
-    for i in range(len(test)):
-        votes = np.where(cluster[:300] == cluster[300 + i], y, 1 - y)
-        assert certs.counts[i].tolist() == [int((votes == 0).sum()), int((votes == 1).sum())]
-    assert len(set(certs.radius.tolist())) <= 2
-    assert (certs.answer == truth).mean() > 0.9
-    assert ensemble.weights_sha256 == loaded.weights_sha256
-    order = np.random.default_rng(0).permutation(300)
-    assert np.array_equal(ClusterEnsemble.fit(x[order], y[order]).table, ensemble.table)
-
-
-def test_clusters_do_not_depend_on_the_number_of_threads() -> None:
-    x, y = ones_and_sevens(900)
-    with threadpool_limits(1):
-        one = ClusterEnsemble.fit(x, y)
-    with threadpool_limits(3):
-        assert ClusterEnsemble.fit(x, y).weights_sha256 == one.weights_sha256
-
-
-def test_clusters_count_copies_once() -> None:
-    x, y = ones_and_sevens(60)
-    repeated, labels = np.concatenate([x, x[:5], x[:5]]), np.concatenate([y, y[:5], 1 - y[:5]])
-    assert ClusterEnsemble.fit(repeated, labels).table.tolist() == ClusterEnsemble.fit(x, y).table.tolist()

@@ -162,15 +162,6 @@ def test_bad_requests_are_refused_before_anybody_votes(tmp_path: Path, monkeypat
     assert not (tmp_path / "run").exists()
 
 
-def test_clusters_refuse_inputs_of_another_type() -> None:
-    digits = load("mnist:split=test")
-    two = np.isin(digits.labels, [1, 7])
-    x, y = digits.images[two][:40], (digits.labels[two][:40] == 7).astype(np.int64)
-    ensemble = ClusterEnsemble.fit(x, y)
-    with pytest.raises(BadInput, match="trained on"):
-        ensemble.certify(x.astype(np.float32))
-
-
 def test_imported_votes_are_those_of_the_command_line(tmp_path: Path) -> None:
     votes = np.random.default_rng(0).integers(0, 10, (30, 20))
     labels = load("mnist:split=test").labels[:30]

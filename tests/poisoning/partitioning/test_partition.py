@@ -9,12 +9,11 @@ from vauban.data import load
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
 from vauban.poisoning.partitioning.samples import content_keys, set_sha256
-from vauban.poisoning.training.preprocessing import equalise, preprocess
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, size=(300, 1, 4, 4), dtype=np.uint8)
 LABELS = RNG.integers(0, 3, size=300)
-WAYS = [
+PARTITIONS = [
     Partition(7),
     Partition(7, by="pixel-sum"),
     Partition(7, by="sort"),
@@ -28,14 +27,14 @@ def contents(partition: Partition, x: np.ndarray, y: np.ndarray) -> list[list[tu
     return [[(x[i].tobytes(), int(y[i])) for i in part] for part in partition.members(x, y)]
 
 
-@pytest.mark.parametrize("partition", WAYS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_shuffling_changes_nothing(partition: Partition) -> None:
     order = RNG.permutation(300)
     assert contents(partition, PICTURES, LABELS) == contents(partition, PICTURES[order], LABELS[order])
     assert set_sha256(PICTURES, LABELS) == set_sha256(PICTURES[order], LABELS[order])
 
 
-@pytest.mark.parametrize("partition", WAYS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_every_sample_is_seen_by_as_many_base_classifiers_as_the_spread(partition: Partition) -> None:
     members = partition.members(PICTURES, LABELS)
     assert len(members) == partition.models
@@ -45,7 +44,7 @@ def test_every_sample_is_seen_by_as_many_base_classifiers_as_the_spread(partitio
         assert part == sorted(part)
 
 
-@pytest.mark.parametrize("partition", [p for p in WAYS if p.by != "sort"], ids=str)
+@pytest.mark.parametrize("partition", [p for p in PARTITIONS if p.by != "sort"], ids=str)
 def test_one_sample_more_or_less_changes_the_parts_of_one_bucket(partition: Partition) -> None:
     whole = contents(partition, PICTURES, LABELS)
     for gone in range(20):
@@ -56,7 +55,7 @@ def test_one_sample_more_or_less_changes_the_parts_of_one_bucket(partition: Part
         assert len(changed) == partition.spread
 
 
-@pytest.mark.parametrize("partition", WAYS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_a_label_moves_no_sample(partition: Partition) -> None:
     before = partition.members(PICTURES, LABELS)
     other = LABELS.copy()
@@ -143,8 +142,6 @@ def test_parts_are_cut_on_demand() -> None:
         (lambda: Partition(3).members(PICTURES, LABELS[:-1]), "one whole number each"),
         (lambda: Partition(3).buckets(np.full((2, 1), np.nan)), "NaN"),
         (lambda: Partition.from_spec("hash:partitions=x"), "cannot be read"),
-        (lambda: preprocess("magic", PICTURES), "no preprocessing"),
-        (lambda: equalise(PICTURES.astype(np.float32)), "8-bit"),
     ],
 )
 def test_bad_partitions_are_refused(make: object, words: str) -> None:
@@ -153,16 +150,5 @@ def test_bad_partitions_are_refused(make: object, words: str) -> None:
 
 
 def test_specs_come_back() -> None:
-    for partition in WAYS:
+    for partition in PARTITIONS:
         assert Partition.from_spec(str(partition)) == partition
-
-
-def test_equalising_is_the_textbook_formula() -> None:
-    for picture in PICTURES[:20, 0]:
-        values, counts = np.unique(picture, return_counts=True)
-        up_to = np.cumsum(counts)
-        table = {
-            v: int(np.floor(255 * (c - up_to[0]) / (16 - up_to[0]) + 0.5)) for v, c in zip(values, up_to, strict=True)
-        }
-        slow = np.vectorize(table.get)(picture)
-        assert np.array_equal(equalise(picture[None, None])[0, 0], slow)

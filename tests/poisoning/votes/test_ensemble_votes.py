@@ -126,16 +126,3 @@ def test_wrong_scores_are_refused() -> None:
         ballots.add([0], torch.zeros(1, 3, 5))
     with pytest.raises(BadInput, match="models, inputs, classes"):
         ballots.add([0], torch.zeros(3, 4))
-
-
-def test_three_outcomes_stay_apart() -> None:
-    votes = EnsembleVotes.from_arrays({"counts": np.array([[5, 0, 0], [0, 5, 0], [0, 0, 5]])}, 3)
-    truth = np.array([0, 0, 2])
-    answer, given = derive(votes, truth), derive(votes, truth, label="given")
-    assert answer.label.tolist() == [0, 1, 2]
-    assert not answer.abstained.any()
-    assert given.abstained.tolist() == [False, True, False]
-    assert np.isnan(given.radius[1])
-    assert answer.accuracy() == given.accuracy() == pytest.approx(2 / 3)
-    assert given.median_radius == answer.median_radius == 2
-    assert derive(votes, np.array([1, 2, 0])).summary([0])["median_radius"] is None
