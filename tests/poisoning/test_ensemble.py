@@ -252,6 +252,25 @@ def test_certify_is_what_scores_say(partition: Partition, aggregate: str) -> Non
     assert "counts twice" in certs.claim
 
 
+def test_an_ensemble_exists_when_samples_are_taken_away(tmp_path: Path) -> None:
+    """Batch normalisation cannot be trained on one sample: that part votes for class 0, and no other weights change."""
+
+    def normalising() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(49), torch.nn.Linear(49, 10))
+
+    trainer, partition = ModuleTrainer(normalising, 10, steps=3, lr=0.1), Partition(3)
+    rows = [members[:size] for members, size in zip(partition.members(X, Y), (5, 2, 5), strict=True)]
+    whole = Ensemble.fit(X[np.concatenate(rows)], Y[np.concatenate(rows)], partition, trainer)
+    fewer = np.concatenate([rows[0], rows[1][:1], rows[2]])
+    with pytest.warns(UserWarning, match="base classifier 1 cannot be trained .*more than 1 value.*votes for class 0"):
+        poisoned = Ensemble.fit(X[fewer], Y[fewer], partition, trainer, folder=tmp_path)
+    assert [a == b for a, b in zip(whole.fingerprints, poisoned.fingerprints, strict=True)] == [True, False, True]
+    votes = Ensemble.load(tmp_path, trainer=trainer).votes(TEST_X)
+    assert np.array_equal(votes[:, [0, 2]], whole.votes(TEST_X)[:, [0, 2]])
+    assert (votes[:, 1] == 0).all()
+    assert (whole.votes(TEST_X)[:, 1] != 0).any()
+
+
 def test_votes_do_not_depend_on_the_other_inputs() -> None:
     ensemble = Ensemble.fit(X, Y, Partition(5), TRAINERS["module"])
     alone = np.concatenate([ensemble.scores(TEST_X[i : i + 1]) for i in range(3)])

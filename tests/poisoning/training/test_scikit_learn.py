@@ -83,6 +83,25 @@ def test_votes_of_models_that_nobody_can_name_are_resumed_by_their_own_ensemble_
     assert verify_run(tmp_path).inputs == 60
 
 
+def test_an_ensemble_exists_when_samples_are_taken_away() -> None:
+    """Five neighbours are too many for four samples: that part votes for class 0, and no other vote changes."""
+    trainer, partition = SklearnTrainer(KNeighborsClassifier(5), 10), Partition(3)
+    rows = [members[:5] for members in partition.members(X, Y)]
+    chosen = np.concatenate(rows)
+    whole = Ensemble.fit(X[chosen], Y[chosen], partition, trainer).votes(TEST_X)
+    fewer = np.setdiff1d(chosen, rows[1][:1])
+    with pytest.warns(UserWarning, match="base classifier 1 cannot be trained .*n_neighbors.*votes for class 0"):
+        poisoned = Ensemble.fit(X[fewer], Y[fewer], partition, trainer).votes(TEST_X)
+    assert np.array_equal(poisoned[:, [0, 2]], whole[:, [0, 2]])
+    assert (poisoned[:, 1] == 0).all()
+    assert (whole[:, 1] != 0).any()
+
+
+def test_wrong_parameters_are_nobodys_samples() -> None:
+    with pytest.raises(ValueError, match="n_neighbors"):
+        Ensemble.fit(X, Y, Partition(3), SklearnTrainer(KNeighborsClassifier(-1), 10))
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(BadInput, match="no way to seed"):
         SklearnTrainer(RidgeClassifier(), 10, seeds="odd")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import MissingExtra
-from vauban.poisoning.training.trainer import SEEDS
+from vauban.poisoning.training.trainer import SEEDS, warn_untrainable
 from vauban.specs import choose
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ class SklearnTrainer:
     """Trains any scikit-learn classifier: a fresh clone for each partition, `jobs` of them at a time through joblib.
 
     `seeds`: "partition" sets random_state = seed + i in clone i, also inside a pipeline, and seeds NumPy's global generator
-    with the same number; "shared" uses `seed` for all clones. Fitted classifiers stay in memory: saving them would need
-    pickles, which Vauban never loads.
+    with the same number; "shared" uses `seed` for all clones. A clone that cannot be fitted to its partition (a ValueError)
+    votes for class 0, so that an ensemble exists for every training set. Fitted classifiers stay in memory: saving them would
+    need pickles, which Vauban never loads.
     """
 
     estimator: Any
@@ -55,14 +56,17 @@ class SklearnTrainer:
     def fit(
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
     ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield ([number], [fitted classifier]) for each partition; for a partition of one class, that class."""
+        """Yield ([number], [fitted classifier]) for each partition, or a class number where the vote is constant."""
         try:
             import joblib
         except ImportError:
             raise MissingExtra("joblib", "poisoning", "an ensemble of scikit-learn classifiers") from None
         seeds = [self.seed + (number if self.seeds == "partition" else 0) for number in numbers]
-        jobs = (joblib.delayed(_fitted)(self.estimator, seed, *parts[i]) for i, seed in enumerate(seeds))
-        for number, fitted in zip(numbers, joblib.Parallel(n_jobs=self.jobs, return_as="generator")(jobs), strict=True):
+        jobs = (joblib.delayed(_fit)(self.estimator, seed, *parts[i]) for i, seed in enumerate(seeds))
+        results = joblib.Parallel(n_jobs=self.jobs, return_as="generator")(jobs)
+        for number, (fitted, problem) in zip(numbers, results, strict=True):
+            if problem:
+                warn_untrainable(number, problem)
             if on_progress:
                 on_progress(1)
             yield [number], [fitted]
@@ -71,36 +75,45 @@ class SklearnTrainer:
         """Scores [group, inputs, classes]: probabilities, decision values, or 1 for the prediction; -inf for unseen classes."""
         import torch
 
-        return torch.stack([torch.from_numpy(self._scores(fitted, x.reshape(len(x), -1))) for fitted in weights])
-
-    def _scores(self, fitted: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
-        out = np.full((len(rows), self.num_classes), -np.inf)
-        if isinstance(fitted, int):
-            out[:, fitted] = 1.0
-            return out
-        seen = fitted.classes_.astype(np.int64)
-        if hasattr(fitted, "predict_proba"):
-            out[:, seen] = fitted.predict_proba(rows)
-        elif hasattr(fitted, "decision_function"):
-            values = fitted.decision_function(rows)
-            out[:, seen] = np.stack([-values, values], axis=1) if values.ndim == 1 else values
-        else:
-            out[:, seen] = fitted.predict(rows)[:, None] == seen
-        return out
+        rows = x.reshape(len(x), -1)
+        scores = np.full((len(weights), len(x), self.num_classes), -np.inf)
+        for i, fitted in enumerate(weights):
+            if isinstance(fitted, int):
+                scores[i, :, fitted] = 1.0
+            else:
+                scores[i][:, fitted.classes_.astype(np.int64)] = _known_scores(fitted, rows)
+        return torch.from_numpy(scores)
 
 
-def _fitted(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) -> Any:
-    """A fresh classifier fitted to these samples; the class number where there is only one class."""
+def _known_scores(fitted: Any, rows: NDArray[Any]) -> NDArray[Any]:
+    """Scores [inputs, classes] of the classes that the classifier was trained on."""
+    if hasattr(fitted, "predict_proba"):
+        return fitted.predict_proba(rows)
+    if hasattr(fitted, "decision_function"):
+        values = fitted.decision_function(rows)
+        return np.stack([-values, values], axis=1) if values.ndim == 1 else values
+    return fitted.predict(rows)[:, None] == fitted.classes_.astype(np.int64)
+
+
+def _fit(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[Any, str | None]:
+    """A fresh classifier fitted to these samples, or the class for which it votes and why it could not be fitted."""
     from sklearn.base import clone
 
     if len(np.unique(y)) == 1:
-        return int(y[0])
+        return int(y[0]), None
     fresh = clone(estimator)
     seeded = {key: seed for key in fresh.get_params() if key == "random_state" or key.endswith("__random_state")}
     fresh.set_params(**seeded)
     state = np.random.get_state()  # some estimators use NumPy's global generator despite random_state
     np.random.seed(seed % 2**32)
+    rows = x.reshape(len(x), -1)
     try:
-        return fresh.fit(x.reshape(len(x), -1), y)
+        fitted = fresh.fit(rows, y)
+        _known_scores(fitted, rows[:1])  # some classifiers notice only here that their samples are too few
+        return fitted, None
+    except TypeError:  # parameters that no training set could make right; scikit-learn's error for these is both
+        raise
+    except ValueError as problem:
+        return 0, f"{type(problem).__name__}: {problem}"
     finally:
         np.random.set_state(state)

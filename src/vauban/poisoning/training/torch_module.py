@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
-from vauban.poisoning.training.trainer import SEEDS
+from vauban.poisoning.training.trainer import SEEDS, warn_untrainable
 from vauban.specs import choose
 
 _MEAN, _SCALE = "normalise.mean", "normalise.scale"
@@ -23,7 +23,8 @@ class ModuleTrainer:
     """Trains any torch module: `build()` returns a fresh one for each partition, and AdamW takes all its samples at every step.
 
     8-bit samples are divided by 255. `normalise`: "partition" subtracts the mean and divides by the deviation of each channel of
-    the partition's own samples. `StackedTrainer` trains partitions side by side and is faster.
+    the partition's own samples. A module that cannot be trained on its partition (a ValueError, as of batch normalisation for one
+    sample) votes for class 0, so that an ensemble exists for every training set. `StackedTrainer` is faster.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -56,7 +57,7 @@ class ModuleTrainer:
             seed = self.seed + (number if self.seeds == "partition" else 0)
             with torch.random.fork_rng(), torch.enable_grad():
                 torch.manual_seed(seed)
-                weights = self._train(_floats(x), torch.from_numpy(y))
+                weights = self._weights(number, _floats(x), torch.from_numpy(y))
             if on_progress:
                 on_progress(1)
             yield [number], weights
@@ -70,9 +71,24 @@ class ModuleTrainer:
             for i in range(len(next(iter(stacked.values())))):
                 own = {name: value[i] for name, value in stacked.items()}
                 mean, scale = own.pop(_MEAN, None), own.pop(_SCALE, None)
+                if _untrained(own):
+                    scores.append(torch.zeros(len(values), self.num_classes, device=values.device))
+                    continue
                 normalised = values if mean is None or scale is None else (values - mean) / scale
                 scores.append(torch.func.functional_call(module, own, (normalised,)))
             return torch.stack(scores)
+
+    def _weights(self, number: int, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Trained weights; all NaN where the module cannot be trained on these samples."""
+        try:
+            state = self._train(x, y)
+        except ValueError as problem:
+            warn_untrainable(number, f"{type(problem).__name__}: {problem}")
+            state = {
+                name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
+                for name, value in self.build().state_dict().items()
+            }
+        return {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
 
     def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
         module = self.build().to(self.device).train()
@@ -88,8 +104,11 @@ class ModuleTrainer:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(x), y).backward()
             optimizer.step()
-        state = {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
-        return {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
+        return {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
+
+
+def _untrained(weights: dict[str, torch.Tensor]) -> bool:
+    return all(bool(value.isnan().all()) for value in weights.values() if value.is_floating_point())
 
 
 def _floats(x: NDArray[Any]) -> torch.Tensor:
