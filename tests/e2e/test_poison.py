@@ -124,7 +124,7 @@ def test_voting_stopped_with_ctrl_c_goes_on(by_signal: bool, ensemble: Path, run
     folder = tmp_path / "run"
     asked = ["poison", "certify", "--ensemble", str(ensemble), *TEST, "--out", str(folder)]
     assert "keeps the votes so far; the same command goes on" in interrupted(3, asked, by_signal)
-    assert sorted(path.name for path in folder.iterdir()) == [".lock", "ballots.checkpoint.npz"]
+    assert {path.name for path in folder.iterdir()} - {".lock"} == {"ballots.checkpoint.npz"}
     assert "another run" in vauban(*asked[:-1], folder, "--aggregate", "runoff", code=2)
     vauban(*asked)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in run.iterdir())

@@ -40,7 +40,7 @@ def options(given: dict[str, Any]) -> list[str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
 @pytest.fixture(scope="module", params=CASES)

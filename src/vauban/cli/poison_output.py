@@ -13,7 +13,7 @@ from vauban.cli import common
 from vauban.specs import Spec
 
 if TYPE_CHECKING:
-    from vauban.poisoning.progress import Progress, ProgressCallback
+    from vauban.poisoning.progress import ProgressCallback, ProgressReporter
     from vauban.poisoning.votes.certificates import PoisoningCertificates
 
 
@@ -59,7 +59,7 @@ def show_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> 
     typer.echo(f"next: vauban poison certify --ensemble {out} --data {test} --out RUN")
 
 
-def progress_bars(out: Path, quiet: bool) -> Progress:
+def progress_bars(out: Path, quiet: bool) -> ProgressReporter:
     """Progress bars for work on the folder `out`; a resumed training says how much it found there."""
 
     @contextmanager

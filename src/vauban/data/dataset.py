@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput
+from vauban.files import arrays_sha256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,19 +63,6 @@ class Dataset:
     def fingerprint(self) -> str:
         """Return the sha256, in hex, of the shape, dtype and bytes of images and labels."""
         return arrays_sha256(self.images, self.labels)
-
-
-def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
-    """Return the sha256, in hex, of the shape, dtype and bytes of arrays; None is hashed as a word."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        if array is None:
-            digest.update(b"none\n")
-            continue
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-        digest.update(little.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:

@@ -56,7 +56,8 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     classes, stated = values["classes"], values["classes"] is not None
     if not stated:
         classes = numbered(0 if labels is None else int(labels.max(initial=-1)) + 1)
-    return Dataset(images, None if labels is None else labels.astype(np.int64), len(classes), classes, name, stated)
+    answers = None if labels is None else labels.astype(np.int64)
+    return Dataset(images, answers, len(classes), classes, name, classes_fixed=stated)
 
 
 def _images(images: NDArray[Any], layout: str, name: str) -> NDArray[Any]:

@@ -77,8 +77,8 @@ def is_own(text: str) -> bool:
 
 
 def package_entry(text: str) -> dict[str, Any]:
-    """The manifest's entry for the package that brings a defense; empty for Vauban's own."""
-    origin = DEFENSES.origin(choose("defense", Spec.parse(text).name, DEFENSES))
+    """The manifest's entry for the package that brings a parsed defense; empty for Vauban's own."""
+    origin = DEFENSES.origin(Spec.parse(text).name)
     return {} if origin is None else {"defense_package": {"name": origin.package, "version": origin.version}}
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.progress import Progress, ProgressCallback, no_progress
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
 from vauban.poisoning.training.preprocessing import preprocess
@@ -49,7 +49,7 @@ class Ensemble(VotingEnsemble):
         folder: str | Path | None = None,
         source: dict[str, Any] | None = None,
         on: str = "here",
-        progress: Progress = no_progress,
+        progress: ProgressReporter = no_progress,
     ) -> Ensemble:
         """Train a base classifier on each part of the samples `x` [n, ...] with labels `y` [n].
 

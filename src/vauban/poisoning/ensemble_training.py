@@ -15,9 +15,9 @@ from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.defense import Defense, package_entry, parse_defense
 from vauban.poisoning.ensemble import Ensemble
 from vauban.poisoning.manifest_file import read_manifest
-from vauban.poisoning.progress import Progress, no_progress
+from vauban.poisoning.progress import ProgressReporter, no_progress
 from vauban.poisoning.selection import check_classes_fixed, select
-from vauban.poisoning.training.recipes import build_trainer
+from vauban.poisoning.training.stacked.build_trainer import build_trainer
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 
 
@@ -36,7 +36,7 @@ class TrainingRequest:
     device: str
     out: Path | None
     on: str
-    progress: Progress
+    progress: ProgressReporter
 
 
 def train(
@@ -55,7 +55,7 @@ def train(
     limit: int | None = None,
     device: str = "cpu",
     on: str = "here",
-    progress: Progress = no_progress,
+    progress: ProgressReporter = no_progress,
 ) -> VotingEnsemble:
     """Train one base classifier on each part of a data set, its train split unless another is named.
 

@@ -10,8 +10,8 @@ ProgressCallback = Callable[[int], None]
 """Called with the amount of work done since the last call."""
 
 
-class Progress(Protocol):
-    """Starts reporting one piece of work: `total` units, of which `done` are there from an earlier call."""
+class ProgressReporter(Protocol):
+    """Starts the report of one piece of work: `total` units, of which `done` are there from an earlier call."""
 
     def __call__(
         self, label: str, total: int, unit: str, done: int = 0

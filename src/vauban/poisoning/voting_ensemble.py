@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.data import Dataset
-from vauban.data.dataset import arrays_sha256
 from vauban.errors import BadInput
+from vauban.files import arrays_sha256
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.progress import Progress, ProgressCallback, no_progress
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
 from vauban.poisoning.selection import select
 from vauban.poisoning.votes.certificates import PoisoningCertificates, check_request, default_label, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
@@ -104,7 +104,7 @@ class VotingEnsemble(ABC):
         label: str | None = None,
         out: str | Path | None = None,
         source: InputSource | None = None,
-        progress: Progress = no_progress,
+        progress: ProgressReporter = no_progress,
     ) -> PoisoningCertificates:
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
@@ -132,7 +132,7 @@ class VotingEnsemble(ABC):
         k: int = 1,
         label: str | None = None,
         out: str | Path | None = None,
-        progress: Progress = no_progress,
+        progress: ProgressReporter = no_progress,
     ) -> PoisoningCertificates:
         """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
 

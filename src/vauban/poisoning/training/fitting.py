@@ -18,7 +18,7 @@ from vauban.errors import BadInput
 from vauban.poisoning.manifest_file import SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
 from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
-from vauban.poisoning.progress import Progress
+from vauban.poisoning.progress import ProgressReporter
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_place, fit_on
@@ -64,7 +64,7 @@ def train_base_classifiers(
     folder: Path | None,
     source: dict[str, Any],
     on: str,
-    progress: Progress,
+    progress: ProgressReporter,
 ) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
     """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments."""
     place = connected_place(on)
@@ -138,7 +138,7 @@ def _warn_if_empty(split: dict[str, Any]) -> None:
 
 
 def _prepare_features(
-    trainer: Any, preprocessed: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, progress: Progress
+    trainer: Any, preprocessed: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, progress: ProgressReporter
 ) -> None:
     """Let a trainer that shares features learn them once, from all inputs sorted by content, or read them from the folder."""
     if not hasattr(trainer, "prepare"):

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban import __version__
-from vauban.data.dataset import arrays_sha256
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import replace_file
+from vauban.files import arrays_sha256, replace_file
 from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import PoisoningCertificates, default_label, derive, wording
