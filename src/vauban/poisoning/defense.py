@@ -20,7 +20,7 @@ FEATURES = ("clusters", "none", "rotnet", "simclr")
 
 
 class Defense(ABC):
-    """Base class of defenses; `DEFENSES` registers them by name.
+    """Base class of defenses; `DEFENSES` registers them by name, other packages' by the entry point group vauban.defenses.
 
     `parameters` are written as name:key=value and given to the constructor. `against` is what may be poisoned: "samples" (added,
     removed and relabelled) or only "labels".
