@@ -18,6 +18,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+import vauban
+
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
@@ -79,7 +81,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
         f"ray start --head --port={port} --num-cpus=2 --object-store-memory=200000000 --include-dashboard=false --block"
     )
     command += f" --temp-dir={(home := tempfile.mkdtemp(prefix='ray'))}"
-    own = {"PYTHONPATH": str(code)}
+    own = {"PYTHONPATH": os.pathsep.join([str(code), str(Path(vauban.__file__).parents[1])])}
     program = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *command.split()[1:]]
     with open(code / "log", "wb") as log:
         head = subprocess.Popen(program, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)

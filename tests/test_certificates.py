@@ -308,7 +308,7 @@ def test_a_sum_of_votes_that_overflows_is_refused() -> None:
 
 
 def test_conversions_need_values_between_0_and_1() -> None:
-    certs = replace(derive([[1000, 0]], [0], law("gaussian:sigma=2")), unit_range=False)
+    certs = replace(derive([[1000, 0]], [0], law("gaussian:sigma=2")), input_range=None)
     with pytest.raises(BadInput, match=r"\[0,1\]"):
         certs.in_threat("l0", (1, 4, 4))
     with pytest.raises(BadInput, match="pictures"):

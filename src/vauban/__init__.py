@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from vauban.certificates import Certificates, derive
     from vauban.planning import Plan
     from vauban.poisoning.ensemble import Ensemble
-    from vauban.poisoning.partition import Partition
+    from vauban.poisoning.partitioning.partition import Partition
     from vauban.prediction import Predictions
     from vauban.report.progress import Progress
     from vauban.runs.run import Run
@@ -47,7 +47,7 @@ _HOMES = {
     "Splitting": "vauban.smoothing",
     "Uniform": "vauban.smoothing",
     "Ensemble": "vauban.poisoning.ensemble",
-    "Partition": "vauban.poisoning.partition",
+    "Partition": "vauban.poisoning.partitioning.partition",
     "Plan": "vauban.planning",
     "Predictions": "vauban.prediction",
     "Progress": "vauban.report.progress",

@@ -317,7 +317,7 @@ def derive(
     inputs, where the law depends on it. Counts of an exact law hold one vote of every view, and alpha and bounds mean nothing.
 
     >>> derive([[990, 10]], [0], "gaussian:sigma=0.5").radius.round(3).tolist()
-    [1.013]
+    [0.989]
     """
     noise = as_law(law)
     noise = noise if shape is None else noise.for_shape(shape)

@@ -125,7 +125,7 @@ def test_broken_binary_batches_are_named(binary):
 
 def test_labels_outside_the_ten_classes_are_named(tmp_path):
     write_binary(tmp_path, "test_batch", make(0)[0], [0, 10, 11])
-    with pytest.raises(BadInput, match="label of input 1 is 10"):
+    with pytest.raises(BadInput, match="label 10 of input 1 is outside"):
         load(f"cifar10:path={tmp_path}")
 
 

@@ -28,9 +28,9 @@ def test_reading_data_needs_neither_torch_nor_pillow():
 )
 def test_selection_takes_every_so_many_up_to_a_limit(every, limit, wanted):
     whole = make()
-    chosen, indices = whole.select(every, limit)
-    assert indices.tolist() == wanted
-    assert indices.dtype == np.int64
+    chosen = whole.select(every, limit)
+    assert chosen.index.tolist() == wanted
+    assert chosen.index.dtype == np.int64
     assert np.array_equal(chosen.images, whole.images[wanted])
     assert np.array_equal(chosen.labels, whole.labels[wanted])
     assert chosen.name == whole.name

@@ -108,8 +108,10 @@ def test_pictures_that_are_not_selected_are_not_opened(tmp_path: Path) -> None:
                 Image.new("RGB", (4, 4), (i, i, i)).save(path)
             else:
                 path.write_bytes(b"not a picture")
-    some, index = load_some(f"images:path={tmp_path}", every=2, limit=3)
-    assert index.tolist() == [0, 2, 4]
+    some = load_some(f"images:path={tmp_path}", every=2, limit=3)
+    assert some.index.tolist() == [0, 2, 4]
+    assert some.names is not None
+    assert [name.split("/")[-1] for name in some.names] == ["0.png", "2.png", "0.png"]
     assert some.images[:, 0, 0, 0].tolist() == [0, 2, 0]
     assert some.labels is not None
     assert some.labels.tolist() == [0, 0, 1]

@@ -1,6 +1,5 @@
 """A law, a smoothing, a data set and a model in somebody's own package work by the command line with no change to our tree."""
 
-import json
 import os
 import subprocess
 import sys
@@ -65,7 +64,7 @@ class Soft(Gaussian):
     """Views with Gaussian noise."""
 '''
 
-DATA = '''
+DATA = """
 import numpy as np
 from vauban.data import Dataset
 from vauban.data.kinds import Kind
@@ -78,9 +77,9 @@ def read(values, name):
 
 
 NOISE = Kind({"seed": Parameter(int, 0)}, read, "noise:seed=1", "four pictures of noise", "nowhere", lambda: True)
-'''
+"""
 
-MODEL = '''
+MODEL = """
 import torch
 from vauban.models import Architecture
 from vauban.specs import Parameter
@@ -91,8 +90,8 @@ def build(classes):
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, classes))
 
 
-LINE = Architecture("softpkg.model:build", {"classes": Parameter(int, 3), "mean": Parameter(float), "std": Parameter(float)}, "a line")
-'''
+LINE = Architecture("softpkg.model:build", {"classes": Parameter(int, 3)}, "a line")
+"""
 
 POINTS = """[vauban.laws]
 soft = softpkg.law:SoftLaw

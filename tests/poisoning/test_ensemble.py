@@ -2,21 +2,21 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.tree import DecisionTreeClassifier
 
 from vauban.data import load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.poisoning import Ensemble, ModuleTrainer, Partition, SklearnTrainer, Votes, derive
-from vauban.poisoning.clusters import ClusterEnsemble
-from vauban.poisoning.stacked import StackedTrainer
+from vauban.files import locked
+from vauban.poisoning import Ensemble, EnsembleVotes, ModuleTrainer, Partition, SklearnTrainer, derive
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
+from vauban.runs.verify import verify_run
 
 DIGITS = load("mnist:split=test")
 X, Y = DIGITS.images[:400, :, ::4, ::4].copy(), DIGITS.labels[:400]
@@ -36,7 +36,7 @@ class Means:
         return {"trainer": "means"}
 
     def fit(
-        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], numbers: Sequence[int], tick: Any = None
+        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], numbers: Sequence[int], on_progress: Any = None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         for some in (
             itertools.batched(range(len(numbers)), 4) if hasattr(itertools, "batched") else batched(len(numbers))
@@ -44,8 +44,8 @@ class Means:
             means = [self._mean(*parts[i]) for i in some]
             yield [numbers[i] for i in some], {"means": torch.stack(means)}
             self.trained += len(some)
-            if tick:
-                tick(len(some))
+            if on_progress:
+                on_progress(len(some))
             if self.stop_after is not None and self.trained >= self.stop_after:
                 raise KeyboardInterrupt
 
@@ -132,12 +132,16 @@ def test_stopped_and_resumed_is_the_same(partition: Partition, tmp_path: Path) -
         Ensemble.load(tmp_path / "stopped", trainer=Means())
     again = Means()
     told: list[int] = []
-    began: list[tuple[int, int]] = []
-    resumed = Ensemble.fit(
-        X, Y, partition, again, folder=tmp_path / "stopped", tick=told.append, began=lambda *a: began.append(a)
-    )
+    started: list[tuple[int, int]] = []
+
+    @contextmanager
+    def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
+        started.append((done, total))
+        yield told.append
+
+    resumed = Ensemble.fit(X, Y, partition, again, folder=tmp_path / "stopped", progress=progress)
     assert again.trained == sum(told) == partition.models - 8
-    assert began == [(8, partition.models)]
+    assert started == [(8, partition.models)]
     assert resumed.fingerprints == whole.fingerprints
     for name in (p.name for p in (tmp_path / "whole").glob("*")):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -157,6 +161,28 @@ def test_side_by_side_training_is_taken_up_to_the_same_bits(tmp_path: Path) -> N
     assert again.fingerprints == whole.fingerprints
     assert [path.read_bytes() for path in paths] == bits
     assert np.array_equal(Ensemble.load(tmp_path).votes(TEST_X), whole.votes(TEST_X))
+
+
+def test_an_ensemble_that_names_its_network_as_earlier_is_loaded_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = DIGITS.images[:60], DIGITS.labels[:60]
+    trainer = StackedTrainer("cnn", 10, steps=2, batch=4, views=1, group=3)
+    assert trainer == StackedTrainer("tiny-cnn", 10, steps=2, batch=4, views=1, group=3)
+    spec = StackedTrainer.spec.fget
+    with monkeypatch.context() as patched:
+        patched.setattr(StackedTrainer, "spec", property(lambda self: spec(self) | {"network": "cnn"}))
+        earlier = Ensemble.fit(x, y, Partition(6), trainer, folder=tmp_path)
+    assert earlier.manifest["trainer"]["network"] == "cnn"
+    sorted(tmp_path.glob("models-*"))[0].unlink()
+    resumed = Ensemble.fit(x, y, Partition(6), trainer, folder=tmp_path)
+    assert resumed.manifest == earlier.manifest
+    assert (
+        resumed.fingerprints
+        == Ensemble.load(tmp_path).fingerprints
+        == Ensemble.fit(x, y, Partition(6), trainer).fingerprints
+    )
+    assert np.array_equal(Ensemble.load(tmp_path).votes(x), resumed.votes(x))
 
 
 def test_saved_and_loaded_votes_the_same(tmp_path: Path) -> None:
@@ -194,46 +220,6 @@ def test_another_ensemble_in_the_folder_is_refused(tmp_path: Path) -> None:
         Ensemble.load(tmp_path, trainer=Means())
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [KNeighborsClassifier(1), DecisionTreeClassifier(max_depth=4), RidgeClassifier()],
-    ids=lambda e: type(e).__name__,
-)
-def test_any_scikit_learn_classifier(estimator: Any, tmp_path: Path) -> None:
-    trainer = SklearnTrainer(estimator, 10)
-    ensemble = Ensemble.fit(X, Y, Partition(7), trainer)
-    order = np.random.default_rng(1).permutation(len(X))
-    shuffled = Ensemble.fit(X[order], Y[order], Partition(7), trainer)
-    votes = ensemble.votes(TEST_X)
-    assert np.array_equal(votes, shuffled.votes(TEST_X))
-    members = Partition(7).members(X, Y)
-    from sklearn.base import clone
-
-    own = clone(estimator)
-    if "random_state" in own.get_params():
-        own.set_params(random_state=3)
-    own.fit(X[members[3]].reshape(len(members[3]), -1), Y[members[3]])
-    assert np.array_equal(votes[:, 3], own.predict(TEST_X.reshape(60, -1)))
-    assert ensemble.certify(TEST_X, TEST_Y).clean_accuracy > 0.3
-    with pytest.raises(BadInput, match="another library"):
-        ensemble.save(tmp_path / "never")
-    with pytest.raises(BadInput, match="another library"):
-        Ensemble.fit(X, Y, Partition(7), trainer, folder=tmp_path / "never")
-    assert not (tmp_path / "never").exists()
-
-
-def test_scikit_learn_through_joblib_is_the_same() -> None:
-    one = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10))
-    two = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10, jobs=2))
-    assert np.array_equal(one.votes(TEST_X), two.votes(TEST_X))
-
-
-def test_a_part_of_one_class_votes_for_it() -> None:
-    x, y = X[Y == 4][:12], np.full(12, 4)
-    votes = Ensemble.fit(x, y, Partition(3), SklearnTrainer(RidgeClassifier(), 10)).votes(TEST_X)
-    assert (votes == 4).all()
-
-
 def test_empty_parts_vote_for_class_0_and_it_is_said() -> None:
     x = np.zeros((4, 1, 2, 2), dtype=np.uint8)
     x[:, 0, 0, 0] = [1, 1, 1, 2]
@@ -255,7 +241,9 @@ def test_certify_is_what_scores_say(partition: Partition, aggregate: str) -> Non
     ensemble = Ensemble.fit(X, Y, partition, TRAINERS["module"])
     certs = ensemble.certify(TEST_X, TEST_Y, aggregate)
     slow = derive(
-        Votes.of({"scores": ensemble.scores(TEST_X)}, 10, spread=partition.spread), TEST_Y, aggregate=aggregate
+        EnsembleVotes.from_arrays({"scores": ensemble.scores(TEST_X)}, 10, spread=partition.spread),
+        TEST_Y,
+        aggregate=aggregate,
     )
     assert np.array_equal(certs.radius, slow.radius)
     assert np.array_equal(certs.answer, slow.answer)
@@ -264,10 +252,59 @@ def test_certify_is_what_scores_say(partition: Partition, aggregate: str) -> Non
     assert "counts twice" in certs.claim
 
 
+def test_an_ensemble_exists_when_samples_are_taken_away(tmp_path: Path) -> None:
+    """Batch normalisation cannot be trained on one sample: that part votes for class 0, and no other weights change."""
+
+    def normalising() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(49), torch.nn.Linear(49, 10))
+
+    trainer, partition = ModuleTrainer(normalising, 10, steps=3, lr=0.1), Partition(3)
+    rows = [members[:size] for members, size in zip(partition.members(X, Y), (5, 2, 5), strict=True)]
+    whole = Ensemble.fit(X[np.concatenate(rows)], Y[np.concatenate(rows)], partition, trainer)
+    fewer = np.concatenate([rows[0], rows[1][:1], rows[2]])
+    with pytest.warns(UserWarning, match="base classifier 1 cannot be trained .*more than 1 value.*votes for class 0"):
+        poisoned = Ensemble.fit(X[fewer], Y[fewer], partition, trainer, folder=tmp_path)
+    assert [a == b for a, b in zip(whole.fingerprints, poisoned.fingerprints, strict=True)] == [True, False, True]
+    votes = Ensemble.load(tmp_path, trainer=trainer).votes(TEST_X)
+    assert np.array_equal(votes[:, [0, 2]], whole.votes(TEST_X)[:, [0, 2]])
+    assert (votes[:, 1] == 0).all()
+    assert (whole.votes(TEST_X)[:, 1] != 0).any()
+
+
 def test_votes_do_not_depend_on_the_other_inputs() -> None:
     ensemble = Ensemble.fit(X, Y, Partition(5), TRAINERS["module"])
     alone = np.concatenate([ensemble.scores(TEST_X[i : i + 1]) for i in range(3)])
     assert np.array_equal(alone[0], ensemble.scores(TEST_X)[0])
+
+
+def test_the_number_of_threads_is_the_callers(tmp_path: Path) -> None:
+    """Training and voting use the threads that the manifest names, and leave those of the caller alone."""
+    seen: list[int] = []
+
+    class Watching(Means):
+        def scores(self, weights: dict[str, torch.Tensor], x: np.ndarray) -> torch.Tensor:
+            seen.append(torch.get_num_threads())
+            return super().scores(weights, x)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        Ensemble.fit(X, Y, Partition(5), Means(), folder=tmp_path)
+        torch.set_num_threads(2)
+        Ensemble.fit(X, Y, Partition(5), Means(), folder=tmp_path)
+        Ensemble.load(tmp_path, trainer=Watching()).votes(TEST_X)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {3}
+
+
+def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
+    ensemble = Ensemble.fit(X, Y, Partition(4), Means())
+    with locked(tmp_path), pytest.raises(RunRefused, match="written by another process"):
+        ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
+    ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
+    assert verify_run(tmp_path).inputs == 60
 
 
 def test_the_given_label_in_the_top_k() -> None:
@@ -300,42 +337,8 @@ def test_preprocessing_is_part_of_the_ensemble() -> None:
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "no aggregate"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "runoff", k=2), "one answer"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, label="given"), "there are none"),
-        (lambda: SklearnTrainer(RidgeClassifier(), 10, seeds="odd"), "no way to seed"),
-        (lambda: ClusterEnsemble.fit(X, Y), "two classes"),
     ],
 )
 def test_bad_input_is_refused(make: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         make()
-
-
-def ones_and_sevens(n: int) -> tuple[np.ndarray, np.ndarray]:
-    chosen = np.isin(DIGITS.labels, [1, 7])
-    return DIGITS.images[chosen][:n], (DIGITS.labels[chosen][:n] == 7).astype(np.int64)
-
-
-def test_clusters_count_like_one_base_classifier_a_sample(tmp_path: Path) -> None:
-    x, y = ones_and_sevens(300)
-    ensemble = ClusterEnsemble.fit(x, y)
-    ensemble.save(tmp_path)
-    loaded = ClusterEnsemble.load(tmp_path)
-    test = ones_and_sevens(500)[0][300:]
-    certs, truth = loaded.certify(test), ones_and_sevens(500)[1][300:]
-    near = [
-        [np.square(p / 255.0 - c.reshape(p.shape)).sum() for c in ensemble.centres] for p in np.concatenate([x, test])
-    ]
-    cluster = np.array([int(a > b) for a, b in near])
-    for i in range(len(test)):
-        votes = np.where(cluster[:300] == cluster[300 + i], y, 1 - y)
-        assert certs.counts[i].tolist() == [int((votes == 0).sum()), int((votes == 1).sum())]
-    assert len(set(certs.radius.tolist())) <= 2
-    assert (certs.answer == truth).mean() > 0.9
-    assert ensemble.weights_sha256 == loaded.weights_sha256
-    order = np.random.default_rng(0).permutation(300)
-    assert np.array_equal(ClusterEnsemble.fit(x[order], y[order]).table, ensemble.table)
-
-
-def test_clusters_count_copies_once() -> None:
-    x, y = ones_and_sevens(60)
-    repeated, labels = np.concatenate([x, x[:5], x[:5]]), np.concatenate([y, y[:5], 1 - y[:5]])
-    assert ClusterEnsemble.fit(repeated, labels).table.tolist() == ClusterEnsemble.fit(x, y).table.tolist()

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
-from vauban.poisoning.claims import wording
-from vauban.poisoning.classic import SklearnTrainer
-from vauban.poisoning.files import read_votes_file
-from vauban.poisoning.votes import THREATS
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.votes.certificates import wording
+from vauban.poisoning.votes.ensemble_votes import THREATS
+from vauban.poisoning.votes.votes_file import read_votes_file
 
 RNG = np.random.default_rng(5)
 PARTS = [(RNG.normal(size=(30, 4)), RNG.integers(0, 3, 30)) for _ in range(6)]

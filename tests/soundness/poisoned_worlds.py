@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.poisoning.claims import PoisoningCertificates, derive
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.votes import Votes
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 
 Sample = tuple[int, int]
 Samples = tuple[Sample, ...]
@@ -51,21 +51,32 @@ def _stump(part: Samples, point: int) -> list[int]:
     return best[1]
 
 
-def voted(samples: Samples, partition: Partition, learner: str) -> Votes:
-    """The votes on every asked point of the ensemble trained on `samples`."""
+@cache
+def ensemble_scores(samples: Samples, partition: Partition, learner: str) -> NDArray[np.float64]:
+    """Scores [asked, models, classes] of the ensemble trained on `samples`."""
     x = np.array([[x] for x, _ in samples], dtype=np.uint8)
     y = np.array([y for _, y in samples])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         members = partition.members(x, y)
     parts = [tuple(samples[i] for i in part) for part in members]
-    scores = np.stack([scores_of(learner, part) for part in parts], axis=1)
-    return Votes.of({"scores": scores}, CLASSES, spread=partition.spread, against=partition.against)
+    return np.stack([scores_of(learner, part) for part in parts], axis=1)
+
+
+def voted(sets: Sequence[Samples], partition: Partition, learner: str) -> EnsembleVotes:
+    """The votes on every asked point of the ensembles trained on each of `sets`, [sets * asked] inputs."""
+    scores = np.concatenate([ensemble_scores(samples, partition, learner) for samples in sets])
+    return EnsembleVotes.from_arrays({"scores": scores}, CLASSES, spread=partition.spread, against=partition.against)
+
+
+def answers(sets: Sequence[Samples], partition: Partition, learner: str, aggregate: str) -> NDArray[np.int64]:
+    """The answers [sets, asked] of the ensembles trained on each of `sets`."""
+    return voted(sets, partition, learner).answer(aggregate).reshape(len(sets), len(ASKED))
 
 
 def certified(samples: Samples, partition: Partition, learner: str, aggregate: str) -> PoisoningCertificates:
     """Claims about every asked point."""
-    return derive(voted(samples, partition, learner), aggregate=aggregate)
+    return derive(voted([samples], partition, learner), aggregate=aggregate)
 
 
 def one_change(samples: Samples) -> Iterator[Samples]:

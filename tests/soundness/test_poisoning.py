@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from poisoned_worlds import ASKED, POINTS, Samples, certified, one_change, one_flip, training_sets, voted, within
+from poisoned_worlds import ASKED, POINTS, Samples, answers, certified, one_change, one_flip, training_sets, within
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -20,13 +20,10 @@ def attack(
     """Poisonings tried, certified answers that changed, and answers that changed one step outside their radius."""
     certs = certified(samples, split, learner, aggregate)
     radii = np.nan_to_num(certs.radius, nan=-1).astype(int)
-    tried = broken = outside = 0
-    for size, poisoned in within(samples, min(farthest, int(radii.max()) + 1), step):
-        changed = voted(poisoned, split, learner).answer(aggregate) != certs.answer
-        tried += 1
-        broken += int((changed & (size <= radii)).sum())
-        outside += int((changed & (size == radii + 1)).sum())
-    return tried, broken, outside
+    poisonings = list(within(samples, min(farthest, int(radii.max()) + 1), step))
+    sizes = np.array([size for size, _ in poisonings])[:, None]
+    changed = answers([poisoned for _, poisoned in poisonings], split, learner, aggregate) != certs.answer
+    return len(poisonings), int((changed & (sizes <= radii)).sum()), int((changed & (sizes == radii + 1)).sum())
 
 
 def assault(
@@ -118,7 +115,7 @@ def test_these_tests_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     samples, noticed = training_sets(2, 10, seed=5), []
     right = partition.plurality_radius
     with monkeypatch.context() as patch:
-        patch.setattr("vauban.poisoning.claims.plurality_radius", lambda *a, **k: right(*a, **k) + 1)
+        patch.setattr("vauban.poisoning.votes.certificates.plurality_radius", lambda *a, **k: right(*a, **k) + 1)
         noticed.append(sum(attack(s, Partition(5), "nearest", "plurality", one_change, 2)[1] for s in samples))
     with monkeypatch.context() as patch:
         patch.setattr(finite, "_gathered", lambda values, spread: values.astype(np.int64))

@@ -18,7 +18,7 @@ MODEL = "cnn-small:channels=1,classes=10,size=28"
 
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
-    return load("mnist:split=train").select(every=60, limit=1_000)[0]
+    return load("mnist:split=train").select(every=60, limit=1_000)
 
 
 def weights(path: Path) -> bytes:

@@ -1,9 +1,9 @@
-"""Training base classifiers one after another, the usual way, next to training them side by side."""
+"""Measures the training of base classifiers side by side against training them one after another."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from vauban.engine.network import device_name
 from vauban.errors import BadInput
-from vauban.poisoning.groups import Part
-from vauban.poisoning.partition import Partition
-from vauban.poisoning.stacked import StackedTrainer, schedule
-from vauban.poisoning.views import augmentation
+from vauban.poisoning.partitioning.partition import Partition, TrainingSet
+from vauban.poisoning.progress import ProgressCallback
+from vauban.poisoning.training.augmentation import augmentation
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 
 
 def measure(
@@ -25,92 +25,96 @@ def measure(
     y: np.ndarray[Any, Any],
     partitions: int,
     *,
-    alone: int = 5,
+    in_loop: int = 5,
     trained: int | None = None,
     steps: int | None = None,
     device: str = "cpu",
-    tick: Callable[[int], None] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Seconds a base classifier takes side by side (over `trained` of them, all if None) and one after another (over `alone`).
+    """Seconds per base classifier, side by side (over `trained` of them, all if None) and one after another (over `in_loop`).
 
-    All ways take the same number of steps on batches of the same size of the same samples, with the same network, augmentation
-    and optimiser: side by side; a loop that augments every batch, as is usual ("loop"); and that loop on views made
-    beforehand, as side by side ("prepared"). All are warmed up first, and what they learned is compared on a part of `x`.
+    All methods take the same number of steps on batches of the same size of the same samples, with the same network, augmentation
+    and optimiser: side by side ("together"); a loop that augments every batch, as is usual ("loop"); and that loop on copies
+    augmented beforehand, as side by side ("prepared"). All are warmed up first, and their accuracy is compared on a part of `x`.
     """
     trainer = StackedTrainer.recipe(x.shape[1:], int(y.max()) + 1, device)
-    if trainer.network != "cnn":
+    if trainer.network != "tiny-cnn":
         raise BadInput(f"samples of shape {x.shape[1:]}: the loop trains the network for grey pictures [1, h, w]")
     trainer = replace(trainer, steps=steps or trainer.steps)
-    parts = [(x[places], y[places]) for places in Partition(partitions).members(x, y)]
+    parts = [(x[rows], y[rows]) for rows in Partition(partitions).members(x, y)]
     parts = [part for part in parts if len(part[1])][:trained]
-    if not 1 <= alone <= len(parts):
-        raise BadInput(f"alone={alone}: from 1 to {len(parts)} base classifiers can be trained one after another")
+    if not 1 <= in_loop <= len(parts):
+        raise BadInput(f"in_loop={in_loop}: from 1 to {len(parts)} base classifiers can be trained one after another")
     trainer = replace(trainer, group=min(trainer.group, len(parts)))
     short, few = replace(trainer, steps=3), parts[: trainer.group]
     for _ in short.fit(few, range(len(few))):
         pass
-    for fresh in (True, False):
-        one_by_one(short, parts[:1], fresh)
+    for augment_each_step in (True, False):
+        train_in_loop(short, parts[:1], augment_each_step)
 
-    began = _now(device)
-    groups = [weights for _, weights in trainer.fit(parts, range(len(parts)), tick)]
-    seconds = {"together": (_now(device) - began) / len(parts)}
+    started = _now(device)
+    groups = [weights for _, weights in trainer.fit(parts, range(len(parts)), on_progress)]
+    seconds = {"together": (_now(device) - started) / len(parts)}
     inputs, truth = x[:: max(1, len(x) // 500)], y[:: max(1, len(x) // 500)]
-    votes = torch.cat([trainer.scores(weights, inputs) for weights in groups])[:alone].argmax(dim=2)
+    votes = torch.cat([trainer.scores(weights, inputs) for weights in groups])[:in_loop].argmax(dim=2)
     accuracy = {"together": float((votes.cpu().numpy() == truth).mean())}
-    pictures = trainer.ways().settle(torch.from_numpy(inputs.copy()).to(device).float() / 255)
-    for way, fresh in (("loop", True), ("prepared", False)):
-        began = _now(device)
-        learned = one_by_one(trainer, parts[:alone], fresh, tick)
-        seconds[way] = (_now(device) - began) / alone
+    pictures = trainer.transform().before(torch.from_numpy(inputs.copy()).to(device).float() / 255)
+    for method, augment_each_step in (("loop", True), ("prepared", False)):
+        started = _now(device)
+        networks = train_in_loop(trainer, parts[:in_loop], augment_each_step, on_progress)
+        seconds[method] = (_now(device) - started) / in_loop
         with torch.inference_mode():
-            answers = torch.stack([net(trainer.ways().see(pictures)).argmax(dim=1) for net in learned])
-        accuracy[way] = float((answers.cpu().numpy() == truth).mean())
-    about = {"partitions": partitions, "trained": len(parts), "alone": alone, "steps": trainer.steps}
-    where = {"device": device_name(torch.device(device)), "threads": torch.get_num_threads()}
-    ratios = {f"{way}_to_together": seconds[way] / seconds["together"] for way in ("loop", "prepared")}
-    return {**about, **where, "seconds_each": seconds, "accuracy": accuracy, **ratios}
+            answers = torch.stack([net(trainer.transform().after(pictures)).argmax(dim=1) for net in networks])
+        accuracy[method] = float((answers.cpu().numpy() == truth).mean())
+    counts = {"partitions": partitions, "trained": len(parts), "in_loop": in_loop, "steps": trainer.steps}
+    machine = {"device": device_name(torch.device(device)), "threads": torch.get_num_threads()}
+    ratios = {f"{method}_to_together": seconds[method] / seconds["together"] for method in ("loop", "prepared")}
+    return {**counts, **machine, "seconds_each": seconds, "accuracy": accuracy, **ratios}
 
 
-def one_by_one(
-    trainer: StackedTrainer, parts: Sequence[Part], fresh: bool = True, tick: Callable[[int], None] | None = None
+def train_in_loop(
+    trainer: StackedTrainer,
+    parts: Sequence[TrainingSet],
+    augment_each_step: bool = True,
+    on_progress: ProgressCallback | None = None,
 ) -> list[nn.Module]:
-    """Train `cnn` on each partition in turn, as one would with torch alone: a module, an optimiser and a loop.
+    """Train the recipe's network on each partition in turn, in plain torch: a module, an optimiser and a loop.
 
-    With `fresh` every step augments its batch, as is usual; otherwise views are made beforehand, as side by side.
+    With `augment_each_step` every step augments its batch; otherwise copies are augmented beforehand, as side by side.
     """
-    learned: list[nn.Module] = []
-    make, ways = augmentation(trainer.augment), trainer.ways()
+    networks: list[nn.Module] = []
+    chosen, transform = augmentation(trainer.augment), trainer.transform()
 
-    def seen(pictures: torch.Tensor) -> torch.Tensor:
-        return ways.see(make.make(pictures, torch.rand(len(pictures), make.numbers, device=pictures.device)))
+    def augmented(pictures: torch.Tensor) -> torch.Tensor:
+        numbers = torch.rand(len(pictures), chosen.numbers, device=pictures.device)
+        return transform.after(chosen.apply(pictures, numbers))
 
     for number, (x, y) in enumerate(parts):
         torch.manual_seed(number)
-        pictures = ways.settle(torch.from_numpy(x).to(trainer.device).float() / 255)
+        pictures = transform.before(torch.from_numpy(x).to(trainer.device).float() / 255)
         labels = torch.from_numpy(y).to(trainer.device)
-        if not fresh:
-            pictures, labels = seen(pictures.repeat(trainer.views, 1, 1, 1)), labels.repeat(trainer.views)
-        net = module(ways.see(pictures[:1]).shape[1:] if fresh else pictures.shape[1:], trainer.num_classes)
-        net = net.to(trainer.device)
+        if not augment_each_step:
+            pictures, labels = augmented(pictures.repeat(trainer.views, 1, 1, 1)), labels.repeat(trainer.views)
+        shape = transform.after(pictures[:1]).shape[1:] if augment_each_step else pictures.shape[1:]
+        net = module(shape, trainer.num_classes).to(trainer.device)
         optimizer = torch.optim.AdamW(net.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay)
         for step in range(trainer.steps):
             for settings in optimizer.param_groups:
                 settings["lr"] = trainer.lr * schedule(step / trainer.steps)
             rows = torch.randint(len(pictures), (trainer.batch,), device=trainer.device)
-            scores = net(seen(pictures[rows]) if fresh else pictures[rows])
+            scores = net(augmented(pictures[rows]) if augment_each_step else pictures[rows])
             loss = functional.cross_entropy(scores, labels[rows], label_smoothing=trainer.label_smoothing)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        learned.append(net)
-        if tick:
-            tick(1)
-    return learned
+        networks.append(net)
+        if on_progress:
+            on_progress(1)
+    return networks
 
 
 def module(shape: Sequence[int], classes: int) -> nn.Sequential:
-    """The network `cnn` of `vauban.poisoning.networks`, as one module."""
+    """The stacked network `tiny-cnn` as one torch module."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, stride=2, padding=1),

@@ -214,14 +214,14 @@ def votes(
 
 
 @app.command()
-@example("vauban bench poison", "vauban bench poison --partitions 1200 --trained 50 --alone 3 --device cpu")
+@example("vauban bench poison", "vauban bench poison --partitions 1200 --trained 50 --in-loop 3 --device cpu")
 def poison(
     data: common.DataOption = "mnist",
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="how many parts")] = 1_200,
     trained: Annotated[
         int | None, typer.Option(min=1, help="train this many side by side [all on a GPU, 50 on a CPU]")
     ] = None,
-    alone: Annotated[int, typer.Option(min=1, help="train this many one after another")] = 5,
+    in_loop: Annotated[int, typer.Option(min=1, help="train this many one after another")] = 5,
     steps: Annotated[int | None, typer.Option(min=1, help="steps of each [the recipe's]")] = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -230,16 +230,24 @@ def poison(
     from vauban.bench.poison import measure
     from vauban.data import load
     from vauban.data.registry import with_split
-    from vauban.poisoning.partition import checked_labels
+    from vauban.poisoning.partitioning.samples import check_labels
 
     where = common.pick_device(device)
     if where == "cpu":
         trained = min(trained or 50, partitions)
     loaded = load(with_split(data, "train"))
-    labels = checked_labels(loaded.images, loaded.labels)
-    with common.progress("training", (trained or partitions) + 2 * alone, "base classifiers", json) as tick:
+    labels = check_labels(loaded.images, loaded.labels)
+    total = (trained or partitions) + 2 * in_loop
+    with common.progress("training", total, "base classifiers", json) as on_progress:
         r = measure(
-            loaded.images, labels, partitions, alone=alone, trained=trained, steps=steps, device=where, tick=tick
+            loaded.images,
+            labels,
+            partitions,
+            in_loop=in_loop,
+            trained=trained,
+            steps=steps,
+            device=where,
+            on_progress=on_progress,
         )
     if json:
         common.print_json(r)
@@ -257,7 +265,7 @@ def poison(
     ]
     headers = ["seconds", "each", f"for {r['trained']:,}", "base accuracy", "to Vauban"]
     title = (
-        f"{partitions:,} partitions, {r['steps']} steps, {alone} in the loops, {r['device']}, {r['threads']} threads"
+        f"{partitions:,} partitions, {r['steps']} steps, {in_loop} in the loops, {r['device']}, {r['threads']} threads"
     )
     common.print_table(headers, rows, title=title)
 

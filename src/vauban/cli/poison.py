@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
-from vauban.specs import Spec
 
 app = typer.Typer(
     help="Defend the training set: how many samples must an attacker add, remove or relabel to change an answer?",
@@ -19,7 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-DefenceOption = Annotated[
+DefenseOption = Annotated[
     str,
     typer.Option("--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=rotnet (by=hash, sort, …)"),
 ]
@@ -32,7 +29,7 @@ OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
 
 @app.command()
 @example(
-    "vauban poison train --data mnist --partitions 1200 --defense dpa --model cnn --out ens/",
+    "vauban poison train --data mnist --partitions 1200 --defense dpa --model tiny-cnn --out ens/",
     "vauban poison train --data mnist --partitions 1200 --defense ss-dpa:features=rotnet --out ens/",
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
@@ -40,9 +37,9 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the ensemble; taken up where it ended")],
     data: common.DataOption = "mnist",
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
-    defense: DefenceOption = "dpa",
+    defense: DefenseOption = "dpa",
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="network and recipe, as cnn:steps=300,lr=0.002 [by data]")
+        str | None, typer.Option("--model", "-m", help="network and recipe, as tiny-cnn:steps=300,lr=0.002 [by data]")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="partition: each its own, or shared [partition]")] = None,
     seed: Annotated[int, typer.Option(help="seed of weights and views", min=0, max=2**63 - 1)] = 0,
@@ -61,49 +58,28 @@ def train(
 
     What is trained is kept as it is trained: after Ctrl-C or a kill the same command goes on where it stopped.
     """
-    from vauban.cli.poison_parts import check_fixed_classes, kept_classes, trainer_for
-    from vauban.data import load_some
-    from vauban.data.registry import with_split
-    from vauban.errors import BadInput
-    from vauban.poisoning.clusters import ClusterEnsemble
-    from vauban.poisoning.defence import Defence
-    from vauban.poisoning.ensemble import Ensemble
+    from vauban.cli.poison_output import progress_bars, show_trained, warnings_as_notes
+    from vauban.poisoning.ensemble_training import train as train_ensemble
 
-    defence, where = Defence.parse(defense), common.pick_device(device)
-    check_fixed_classes(data)
-    selected = load_some(with_split(data, "train"), every, limit)
-    index = selected.index
-    x, y, _, num_classes = kept_classes(selected, index, classes)
-    source = {"spec": selected.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
-    with notes():
-        if defence.features == "clusters":
-            if partitions is not None:
-                raise BadInput("features=clusters has one partition for each sample: leave --partitions out")
-            made = ClusterEnsemble.fit(x, y, source=source)
-            made.save(out)
-            _say_trained(out, made.manifest, data, json)
-            return
-        if partitions is None:
-            raise BadInput("--partitions is needed: how many parts, for example --partitions 1200")
-        changes = {"seeds": seeds, "seed": seed, "normalise": normalise}
-        shared = defence.shared(x.shape[1] if x.ndim == 4 else 1)
-        trainer = trainer_for(model, shared, x.shape[1:], num_classes, where, changes)
-        with training_bars(out, json) as (tick, began, learns):
-            ensemble = Ensemble.fit(
-                x,
-                y,
-                defence.partition(partitions),
-                trainer,
-                against=defence.against,
-                preprocessing=preprocess,
-                folder=out,
-                source=source,
-                tick=tick,
-                began=began,
-                learns=learns,
-                on=on,
-            )
-    _say_trained(out, ensemble.manifest, data, json)
+    with warnings_as_notes():
+        ensemble = train_ensemble(
+            data,
+            defense,
+            partitions,
+            out=out,
+            model=model,
+            seeds=seeds,
+            seed=seed,
+            normalise=normalise,
+            preprocessing=preprocess,
+            classes=classes,
+            every=every,
+            limit=limit,
+            device=common.pick_device(device),
+            on=on,
+            progress=progress_bars(out, json),
+        )
+    show_trained(out, ensemble.manifest, data, json)
 
 
 @app.command()
@@ -131,46 +107,31 @@ def certify(
     After Ctrl-C or a kill the same command goes on where it stopped. `vauban verify` proves the run again from its votes,
     without the ensemble.
     """
-    from vauban.cli.poison_parts import kept_classes, load_ensemble, show
-    from vauban.data import load_some
-    from vauban.data.registry import with_split
-    from vauban.poisoning.claims import derive
-    from vauban.poisoning.runs import compose, refuse_other, write_run
-    from vauban.poisoning.unfinished import Unfinished
+    from vauban.cli.poison_output import progress_bars, show_certificates
+    from vauban.poisoning.ensemble_training import load_ensemble
+    from vauban.poisoning.manifest_file import read_manifest
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)
-    where = common.pick_device(device)
-    made = load_ensemble(ensemble, where)
-    selected = load_some(with_split(data, "test"), every, limit)
-    index = selected.index
-    x, y, index, _ = kept_classes(selected, index, made.manifest["data"].get("classes"), labels_needed=False)
-    total = (made.partition.models - len(made.manifest["partition"]["empty"])) * made.rounds(aggregate)
-    described = {
-        "spec": selected.name,
-        "sha256": selected.fingerprint(),
-        "index": index.tolist(),
-        "label": None if y is None else y.tolist(),
-    }
-    training = {**made.manifest, "weights_sha256": made.weights_sha256, "voted_on": where}
-    refuse_other(out, {"data": described, "training": training, "aggregate": aggregate, "k": k})
-    groups = [list(group.numbers) for group in getattr(made, "groups", [])]
-    unfinished = Unfinished(out, {"data": described, "training": training, "aggregate": aggregate, "groups": groups})
+    voters = load_ensemble(ensemble, common.pick_device(device))
     try:
-        with common.progress("voting", total, "models", json) as tick:
-            votes = made.tally(x, aggregate, tick, unfinished)
+        certs = voters.certify_data(
+            data,
+            aggregate,
+            every=every,
+            limit=limit,
+            k=k,
+            label=label,
+            out=out,
+            progress=progress_bars(out, json),
+        )
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped before all models had voted: {out} keeps the votes so far; the same command goes on", err=True
         )
         raise typer.Exit(common.INTERRUPTED) from None
-    derive(votes, y, aggregate=aggregate, k=k, label=label)
-    manifest = compose(
-        votes, str(made.partition), aggregate=aggregate, training=training, data=described, k=k, label=label
-    )
-    run = write_run(out, manifest, votes)
-    unfinished.remove()
-    show(run.certificates(), f"{selected.name}, {made.partition}", wanted, json, {"run": str(out)})
+    title = f"{read_manifest(out, 'poisoning')['data']['spec']}, {voters.partition}"
+    show_certificates(certs, title, wanted, json, {"run": str(out)})
 
 
 @app.command("import")
@@ -192,61 +153,11 @@ def import_votes(
     json: common.JsonOption = False,
 ) -> None:
     """Make a run folder of votes that were cast elsewhere, so that `vauban verify` proves its claims."""
-    from vauban.cli.poison_parts import described_data, show
-    from vauban.poisoning.files import read_votes_file
-    from vauban.poisoning.runs import compose, write_run
+    from vauban.cli.poison_output import show_certificates
+    from vauban.poisoning.votes.importing import import_votes as import_file
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)
-    given = read_votes_file(votes, defense=defense, partitions=partitions)
-    about = described_data(data, given)
-    manifest = compose(
-        given.votes, given.partition, aggregate=aggregate, training=given.training, data=about, k=k, label=label
-    )
-    run = write_run(out, manifest, given.votes)
-    show(run.certificates(), f"{about['spec']}, {given.partition}", wanted, json, {"run": str(out)})
-
-
-@contextmanager
-def training_bars(
-    out: Path, quiet: bool
-) -> Iterator[tuple[Callable[[int], None], Callable[[int, int], None], Callable[[int], Callable[[int], None]]]]:
-    """Progress bars that start when it is known how much there is to do: of learning features, then of training."""
-    with ExitStack() as stack:
-        bar: list[Callable[[int], None]] = []
-
-        def learns(pictures: int) -> Callable[[int], None]:
-            return stack.enter_context(common.progress("learning features", pictures, "pictures", quiet))
-
-        def began(done: int, total: int) -> None:
-            stack.close()
-            if done and not quiet:
-                typer.echo(f"{out} holds {done:,} of {total:,} base classifiers; going on", err=True)
-            bar.append(stack.enter_context(common.progress("training", total - done, "partitions", quiet)))
-
-        yield lambda more: bar[0](more), began, learns
-
-
-@contextmanager
-def notes() -> Iterator[None]:
-    """Say warnings as notes, once each."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once")
-        warnings.showwarning = lambda message, *_, **__: typer.echo(f"note: {message}", err=True)
-        yield
-
-
-def _say_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> None:
-    split = manifest["partition"]
-    if json:
-        common.print_json(
-            {"out": str(out), "partition": split["spec"], "models": split["models"], "empty": split["empty"]}
-        )
-        return
-    sizes = f", {split['smallest']} to {split['largest']} samples each" if "smallest" in split else ""
-    typer.echo(f"{out}: {split['models']:,} base classifiers on {split['spec']}{sizes}")
-    spec = Spec.parse(data)
-    test = Spec(spec.name, {**spec.params, "split": "test"})
-    typer.echo(f"next: vauban poison certify --ensemble {out} --data {test} --out RUN")
+    run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
+    title = f"{run.manifest['data']['spec']}, {run.manifest['partition']}"
+    show_certificates(run.certificates(), title, wanted, json, {"run": str(out)})

@@ -43,7 +43,7 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     pairs = [_binary(path) if path.suffix == ".bin" else _pickled(path) for path in _locate(values["path"], batches)]
     images = np.concatenate([pixels for pixels, _ in pairs]).reshape(-1, 3, 32, 32)
     labels = np.concatenate([labels for _, labels in pairs]).astype(np.int64)
-    return Dataset(images, labels, len(CLASSES), CLASSES, name)
+    return Dataset(images, labels, len(CLASSES), CLASSES, name, classes_fixed=True)
 
 
 def _candidates(path: str | None) -> list[Path]:

@@ -19,7 +19,8 @@ class Dataset:
 
     images: uint8 [m, channels, height, width], or float32 [m, ...]; labels: int64 [m] or None;
     num_classes: 0 when nothing says how many there are; name: the spec that loads it again. index: int64 [m], the number of
-    each input in the whole data set; names: the file of each input, where it has one.
+    each input in the whole data set; names: the file of each input, where it has one; classes_fixed: whether the number of
+    classes is stated, not read off the labels or folders.
     """
 
     images: NDArray[Any]
@@ -27,6 +28,7 @@ class Dataset:
     num_classes: int
     class_names: tuple[str, ...]
     name: str
+    classes_fixed: bool = False
     index: NDArray[np.int64] = field(default=None)  # type: ignore[arg-type]
     names: tuple[str, ...] | None = None
 

@@ -113,7 +113,7 @@ def _read(place: Path | Traversable, split: str, classes: int | None, name: str)
         raise BadInput(f"{name}: train images are {images[0].shape[1:]} and test images {images[1].shape[1:]}")
     joined = np.concatenate(labels).astype(np.int64)
     count = int(joined.max(initial=-1)) + 1 if classes is None else classes
-    return Dataset(np.concatenate(images), joined, count, numbered(count), name)
+    return Dataset(np.concatenate(images), joined, count, numbered(count), name, classes_fixed=classes is not None)
 
 
 def _find(place: Path | Traversable, prefix: str, what: str, dimensions: int) -> Path | Traversable:

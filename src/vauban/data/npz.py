@@ -60,10 +60,11 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     labels = arrays.get(values["labels"] or "labels")
     if labels is not None and labels.dtype.kind not in "iu":
         raise BadInput(f"{name}: labels are {labels.dtype}; integers are needed, labels.astype(numpy.int64)")
-    classes = values["classes"]
-    if classes is None:
+    classes, stated = values["classes"], values["classes"] is not None
+    if not stated:
         classes = numbered(0 if labels is None else int(labels.max(initial=-1)) + 1)
-    return Dataset(images, None if labels is None else labels.astype(np.int64), len(classes), classes, name)
+    answers = None if labels is None else labels.astype(np.int64)
+    return Dataset(images, answers, len(classes), classes, name, classes_fixed=stated)
 
 
 def _images(images: NDArray[Any], layout: str, name: str) -> NDArray[Any]:

@@ -45,7 +45,7 @@ def build_bare(spec: str | Spec) -> nn.Module:
 def normalise_as(spec: str | Spec, net: nn.Module) -> nn.Module:
     """Return `net` behind the normalisation that `spec` asks for."""
     _, values = read(spec)
-    return normalised(net, values["mean"], values["std"])
+    return normalised(net, values.get("mean"), values.get("std"))
 
 
 class Foreign(nn.Module):
@@ -99,7 +99,7 @@ def _find(spec: Imported) -> Callable[..., Any]:
         if problem.name and (spec.module == problem.name or spec.module.startswith(f"{problem.name}.")):
             raise BadInput(
                 f"{spec} needs the module {problem.name}, which is neither installed nor in {here}; known models are "
-                f"{', '.join(ARCHITECTURES)}"
+                f"{', '.join(ARCHITECTURES.names())}"
             ) from None
         raise BadInput(f"importing {spec.module} failed: {problem}; install what it needs") from problem
     try:

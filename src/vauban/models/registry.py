@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput
-from vauban.specs import Parameter, Spec, choose, read_params
+from vauban.registry import Registry
+from vauban.specs import Parameter, Spec, read_params
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,14 @@ def _parameters(*, channels: int, classes: int, size: int | None = None) -> dict
     }
 
 
-ARCHITECTURES: dict[str, Architecture] = {
+class ArchitectureRegistry(Registry[Architecture]):
+    """Architectures by name; other packages bring theirs by the entry point group vauban.models."""
+
+    group, kind = "vauban.models", "model"
+
+
+ARCHITECTURES = ArchitectureRegistry()
+ARCHITECTURES |= {
     "cnn": Architecture(
         "vauban.models.cnn:cnn",
         _parameters(channels=1, classes=10, size=28),
@@ -127,10 +135,10 @@ def imported(text: str) -> Imported | None:
 def read(spec: str | Spec) -> tuple[Spec, dict[str, Any]]:
     """Return the spec of one of Vauban's networks with its defaults filled in, and its parameters as values."""
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
-    parameters = ARCHITECTURES[choose("model", parsed.name, ARCHITECTURES)].parameters
+    parameters = ARCHITECTURES[parsed.name].parameters
     values = read_params(parsed, parameters)
     for key in ("mean", "std"):
-        if values[key] is not None and len(values[key]) not in (1, values["channels"]):
+        if values.get(key) is not None and len(values[key]) not in (1, values["channels"]):
             raise BadInput(
                 f"{key}={parsed.params[key]} has {len(values[key])} numbers for {values['channels']} channels; give "
                 "one, or one a channel joined by /"
@@ -157,7 +165,7 @@ def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
     if imported(spec):
         return spec
     parsed = Spec.parse(spec)
-    known = ARCHITECTURES[choose("model", parsed.name, ARCHITECTURES)].parameters
+    known = ARCHITECTURES[parsed.name].parameters
     views = {"channels": channels, "classes": classes, "size": size}
     open_ = {key: str(value) for key, value in views.items() if key in known and value is not None}
     text, values = read(Spec(parsed.name, {**open_, **parsed.params}))
@@ -176,7 +184,7 @@ def packaged(dataset_name: str) -> Path | None:
 
 def describe() -> list[Listing]:
     """Return one row for each network, and one for models that other code builds."""
-    rows = [Listing(name, canonical(name), architecture.builds) for name, architecture in ARCHITECTURES.items()]
+    rows = [Listing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
     own = "any callable from [batch, channels, height, width] to scores, built by your own code"
     return [*rows, Listing("package.module:callable", "package.module:callable:key=value", own)]
 

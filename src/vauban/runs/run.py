@@ -30,7 +30,7 @@ class Run:
 
         folder = Path(path)
         if manifests.read_raw(folder).get("kind") == "poisoning":
-            from vauban.poisoning.runs import read_run
+            from vauban.poisoning.votes.run_folder import read_run
 
             return read_run(folder)
         return Run(folder, read_record(folder)[0])

@@ -43,7 +43,7 @@ def verify_run(folder: str | Path) -> Verdict:
     """
     folder = Path(folder)
     if manifests.read_raw(folder).get("kind") == "poisoning":
-        from vauban.poisoning.verify import verify_run as verify_poisoning
+        from vauban.poisoning.votes.verification import verify_run as verify_poisoning
 
         return verify_poisoning(folder)
     try:

@@ -1,0 +1,1 @@
+"""Splits a training set by the content of its samples."""

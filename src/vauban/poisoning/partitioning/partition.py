@@ -1,0 +1,174 @@
+"""Assigns training samples to base classifiers by their content."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput
+from vauban.laws.poisoning.finite import spread_offsets
+from vauban.poisoning.partitioning.samples import check_labels, check_samples, content_keys, sample_digests
+from vauban.specs import Parameter, Spec, choose, read_params
+
+METHODS = ("hash", "pixel-sum", "sort")
+
+TrainingSet = tuple[NDArray[Any], NDArray[np.int64]]
+"""Inputs [n, ...] and labels [n] of one base classifier."""
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise BadInput(f"{text} is not a whole number above zero")
+    return value
+
+
+PARAMETERS = {
+    "partitions": Parameter(_count, required=True, example="1200"),
+    "spread": Parameter(_count, default=1, example="16"),
+}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Assigns each training sample to base classifiers by its input alone, never by its label.
+
+    `by` is "hash" (BLAKE2 of shape, type and bytes), "pixel-sum" (the papers' sum of 8-bit values, modulo the number of
+    buckets) or "sort" (the rank among the sorted distinct inputs, modulo: [Levine2023] Equation 7.7; against label flips only,
+    since one sample more would move the others). `spread` is that of Finite Aggregation [Wang2022]: partitions * spread buckets,
+    as many base classifiers, each trained on `spread` buckets.
+
+    >>> Partition(1200, spread=16).models
+    19200
+    >>> str(Partition(50, by="sort"))
+    'sort:partitions=50'
+    """
+
+    partitions: int
+    by: str = "hash"
+    spread: int = 1
+
+    def __post_init__(self) -> None:
+        choose("way to partition", self.by, METHODS)
+        for name, value in (("partitions", self.partitions), ("spread", self.spread)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadInput(f"{name}={value!r}: a whole number above zero is needed")
+
+    def __str__(self) -> str:
+        spread = {"spread": str(self.spread)} if self.spread > 1 else {}
+        return str(Spec(self.by, {"partitions": str(self.partitions), **spread}))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Partition:
+        """The partition that `str` describes.
+
+        >>> Partition.from_spec("hash:partitions=3,spread=2")
+        Partition(partitions=3, by='hash', spread=2)
+        """
+        spec = Spec.parse(text)
+        return cls(by=choose("way to partition", spec.name, METHODS), **read_params(spec, PARAMETERS))
+
+    @property
+    def models(self) -> int:
+        """The number of base classifiers, which is the number of buckets."""
+        return self.partitions * self.spread
+
+    @property
+    def against(self) -> str:
+        """What the attacker may change: "samples" (add and remove them) or only "labels" (flip them)."""
+        return "labels" if self.by == "sort" else "samples"
+
+    def buckets(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        """The bucket 0..models-1 of every sample [n] of `x` [n, ...]; equal samples share one."""
+        rows = check_samples(x)
+        if self.by == "sort":
+            return np.unique(content_keys(rows), return_inverse=True)[1].astype(np.int64) % self.models
+        if self.by == "pixel-sum":
+            if rows.dtype != np.uint8:
+                raise BadInput(f"pixel-sum adds 8-bit values, and the samples are {rows.dtype}: use by=hash")
+            return rows.reshape(len(rows), -1).sum(axis=1, dtype=np.int64) % self.models
+        words = (int.from_bytes(digest[:8], "little") for digest in sample_digests(rows))
+        return np.fromiter((word % self.models for word in words), np.int64, len(rows))
+
+    def members(self, x: NDArray[Any], y: NDArray[Any]) -> list[NDArray[np.int64]]:
+        """The rows of `x` that each base classifier is trained on, sorted by content, then by label.
+
+        Shuffling (x, y) permutes the row numbers and changes no training set. Equal inputs with different labels are
+        kept, sorted by label, with a warning.
+        """
+        rows, labels = check_samples(x), check_labels(x, y)
+        keys = content_keys(rows)
+        order = np.lexsort((labels, keys))
+        same = keys[order][1:] == keys[order][:-1]
+        conflicting = int((same & (labels[order][1:] != labels[order][:-1])).sum())
+        if conflicting:
+            warnings.warn(
+                f"{conflicting} training samples repeat another one's input with a different label: both are kept, side by side",
+                stacklevel=2,
+            )
+        buckets = self.buckets(rows)
+        by_bucket = order[np.argsort(buckets[order], kind="stable")]
+        ends = np.searchsorted(buckets[by_bucket], np.arange(self.models + 1))
+        in_bucket = [by_bucket[a:b] for a, b in pairwise(ends)]
+        if self.spread == 1:
+            return in_bucket
+        rank = np.empty(len(rows), dtype=np.int64)
+        rank[order] = np.arange(len(rows))
+        return [_merged([in_bucket[b] for b in self.buckets_of(model)], rank) for model in range(self.models)]
+
+    def buckets_of(self, model: int) -> list[int]:
+        """The buckets that a base classifier is trained on."""
+        return [int(b) for b in (model + spread_offsets(self.models, self.spread)) % self.models]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSets(Sequence[TrainingSet]):
+    """The training sets of some base classifiers; each is copied out of (x, y) when it is indexed."""
+
+    x: NDArray[Any]
+    y: NDArray[np.int64]
+    rows: Sequence[NDArray[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return TrainingSets(self.x, self.y, self.rows[i])
+        return self.x[self.rows[i]], self.y[self.rows[i]]
+
+
+def _merged(pieces: Sequence[NDArray[np.int64]], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+    joined = np.concatenate(pieces)
+    return joined[np.argsort(rank[joined], kind="stable")]
+
+
+def overlap_by_chance(samples: int, kept: int, flipped: int) -> tuple[float, float]:
+    """Probability that a base classifier sees a flipped label: with random subsets, and at most with partitions.
+
+    A base classifier has `kept` of `samples` labels, and `flipped` of them are flipped. [Levine2023] F.11, F.12
+
+    >>> [round(p, 3) for p in overlap_by_chance(60_000, 50, 200)]
+    [0.154, 0.167]
+    """
+    safe = 1.0
+    for i in range(kept):
+        safe *= max(0, samples - flipped - i) / (samples - i)
+    return 1 - safe, min(1.0, flipped * kept / samples)
+
+
+def describe_partition(partition: Partition, sizes: Sequence[int]) -> Mapping[str, Any]:
+    """The manifest's entry for a partition: its spec and the sizes of the training sets."""
+    return {
+        "spec": str(partition),
+        "models": partition.models,
+        "smallest": min(sizes),
+        "largest": max(sizes),
+        "empty": [i for i, size in enumerate(sizes) if size == 0],
+    }

@@ -1,0 +1,155 @@
+"""Trains the base classifiers of an ensemble: writes the manifest, learns shared features, trains the groups that are missing."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from vauban import __version__
+from vauban.errors import BadInput
+from vauban.files import locked
+from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
+from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
+from vauban.poisoning.progress import ProgressReporter
+from vauban.poisoning.training.deterministic import thread_count
+from vauban.poisoning.training.preprocessing import canonical_name, preprocess
+from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.trainer import Trainer, describe_trainer
+from vauban.poisoning.training.weights_folder import KIND, SavedGroup, WeightsFolder, fingerprints
+from vauban.poisoning.votes.ensemble_votes import THREATS
+from vauban.specs import choose
+
+ROWS = 512
+IN_MEMORY_ONLY = (
+    "models of another library cannot be kept in a folder, since Vauban loads no pickles: leave the folder out and keep "
+    "their votes, numpy.savez(path, votes=ensemble.votes(x), labels=y, num_classes=…)"
+)
+
+
+@dataclass(frozen=True)
+class InMemoryGroup:
+    """Base classifiers kept in memory: weights, or models of another library."""
+
+    numbers: list[int]
+    models: Any
+
+    def weights(self) -> Any:
+        """What the trainer returned."""
+        return self.models
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The hash of each one's weights; "unknown" for models of other libraries."""
+        return fingerprints(self.models) if isinstance(self.models, dict) else ["unknown"] * len(self.numbers)
+
+
+def train_base_classifiers(
+    x: NDArray[Any],
+    y: ArrayLike | None,
+    partition: Partition,
+    trainer: Trainer,
+    *,
+    against: str | None,
+    preprocessing: str,
+    folder: Path | None,
+    source: dict[str, Any],
+    on: str,
+    progress: ProgressReporter,
+) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
+    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments."""
+    place = connected_cluster(on)
+    if folder is not None and isinstance(trainer, SklearnTrainer):
+        raise BadInput(IN_MEMORY_ONLY)
+    labels = check_labels(x, None if y is None else np.asarray(y))
+    outside = np.flatnonzero((labels < 0) | (labels >= trainer.num_classes))
+    if len(outside):
+        first = int(outside[0])
+        raise BadInput(f"label {labels[first]} of sample {first} is outside the classes 0..{trainer.num_classes - 1}")
+    if partition.partitions > len(x):
+        raise BadInput(
+            f"{partition.partitions} partitions of {len(x)} samples: some would always be empty; take at most {len(x)}"
+        )
+    members = partition.members(x, labels)
+    entries = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "against": _threat(against, partition, trainer),
+        "partition": describe_partition(partition, [len(rows) for rows in members]),
+        "data": {
+            **source,
+            "sha256": set_sha256(x, labels),
+            "samples": len(x),
+            "shape": list(x.shape[1:]),
+            "dtype": x.dtype.name,
+        },
+        "num_classes": trainer.num_classes,
+        "preprocessing": canonical_name(preprocessing),
+        "trainer": describe_trainer(trainer),
+        "compute": {"rows": ROWS, "threads": torch.get_num_threads()},
+        "versions": {"vauban": __version__, "torch": torch.__version__, "numpy": np.__version__},
+    }
+    manifest = json.loads(json.dumps(entries))
+    _warn_if_empty(manifest["partition"])
+    with nullcontext() if folder is None else locked(folder):
+        store = None if folder is None else WeightsFolder.begin(folder, manifest)
+        if store is not None:
+            manifest = store.manifest
+        groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
+        preprocessed = preprocess(preprocessing, x)
+        done = {number for group in groups for number in group.numbers}
+        numbers = [i for i, rows in enumerate(members) if len(rows) and i not in done]
+        parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
+        with thread_count(manifest["compute"]["threads"]):
+            _prepare_features(trainer, preprocessed, x, store, progress)
+            with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
+                for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
+                    groups.append(InMemoryGroup(list(some), weights) if store is None else store.write(some, weights))
+    return manifest, groups
+
+
+def _threat(given: str | None, partition: Partition, trainer: Trainer) -> str:
+    trusts_inputs = partition.against == "labels" or hasattr(trainer, "prepare")
+    against = ("labels" if trusts_inputs else "samples") if given is None else choose("threat", given, THREATS)
+    if against == "samples" and trusts_inputs:
+        raise BadInput(
+            "sorted partitions and shared features defend labels only, since a sample more would change every part: "
+            "take against=labels, or by=hash without shared features"
+        )
+    return against
+
+
+def _warn_if_empty(split: dict[str, Any]) -> None:
+    if split["empty"]:
+        warnings.warn(
+            f"{len(split['empty'])} of {split['models']} base classifiers have no training samples: "
+            "by rule they vote for class 0",
+            stacklevel=4,
+        )
+
+
+def _prepare_features(
+    trainer: Any, preprocessed: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, progress: ProgressReporter
+) -> None:
+    """Let a trainer that shares features learn them once, from all inputs sorted by content, or read them from the folder."""
+    if not hasattr(trainer, "prepare"):
+        return
+    saved = None if store is None else store.shared()
+    if saved is not None:
+        trainer.shared.clear()
+        trainer.shared.update(saved)
+        return
+    if not trainer.shared:
+        with progress("learning features", trainer.learning_epochs * len(x), "pictures") as on_progress:
+            trainer.prepare(preprocessed[np.argsort(content_keys(x), kind="stable")], on_progress)
+    if store is not None:
+        store.write_shared(trainer.shared)

@@ -1,0 +1,98 @@
+"""Trains groups of base classifiers as jobs on a Ray cluster, with the same result as in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from vauban.engine.cluster import RayCluster, connect, read_cluster
+from vauban.errors import BadInput
+from vauban.poisoning.partitioning.partition import TrainingSet
+from vauban.poisoning.progress import ProgressCallback
+from vauban.poisoning.training.trainer import Trainer
+
+_GROUP = 16
+_PURPOSE = "training on other machines"
+
+
+def connected_cluster(on: str) -> RayCluster | None:
+    """The cluster that `on` names, once it answers; None for this process."""
+    cluster = read_cluster(on)
+    if cluster is not None:
+        connect(cluster, _PURPOSE)
+    return cluster
+
+
+def fit_on(
+    cluster: RayCluster | None,
+    trainer: Trainer,
+    parts: Sequence[TrainingSet],
+    numbers: Sequence[int],
+    on_progress: ProgressCallback | None,
+) -> Iterator[tuple[list[int], Any]]:
+    """What `trainer.fit` yields, computed in this process or by the workers of Ray."""
+    if cluster is None:
+        return trainer.fit(parts, numbers, on_progress)
+    return _fit_on_ray(cluster, trainer, parts, numbers, on_progress)
+
+
+def _fit_on_ray(
+    cluster: RayCluster,
+    trainer: Trainer,
+    parts: Sequence[TrainingSet],
+    numbers: Sequence[int],
+    on_progress: ProgressCallback | None,
+) -> Iterator[tuple[list[int], Any]]:
+    """Groups in the order in which they finish; at most two jobs a processor are submitted, which bounds the memory.
+
+    Groups are the trainer's own, and workers compute with as many threads as this process, so that every bit is what this
+    process would compute on the worker's machine.
+    """
+    ray = connect(cluster, _PURPOSE)
+    on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
+    job = ray.remote(num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0)(_train)
+    shared_trainer, threads = ray.put(trainer), torch.get_num_threads()
+    at_once = cluster.workers or max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
+    waiting = _groups(numbers, int(trainer.spec.get("group", _GROUP)))
+    running: list[Any] = []
+    try:
+        while True:
+            while len(running) < at_once and (rows := next(waiting, None)) is not None:
+                running.append(
+                    job.remote(shared_trainer, [parts[i] for i in rows], [numbers[i] for i in rows], threads)
+                )
+            if not running:
+                return
+            ready, running = ray.wait(running, num_returns=1)
+            for some, weights in ray.get(ready[0]):
+                if on_progress:
+                    on_progress(len(some))
+                yield some, weights
+    finally:
+        for task in running:
+            ray.cancel(task, force=True)
+
+
+def _groups(numbers: Sequence[int], group: int) -> Iterator[list[int]]:
+    """Rows of `numbers` that the trainer trains together."""
+    if group < 1:
+        raise BadInput(f"group={group}: a trainer works on one partition at a time at least")
+    order = sorted(range(len(numbers)), key=lambda i: numbers[i])
+    return (list(rows) for _, rows in groupby(order, key=lambda i: numbers[i] // group))
+
+
+def _train(
+    trainer: Trainer, parts: Sequence[TrainingSet], numbers: Sequence[int], threads: int
+) -> list[tuple[list[int], Any]]:
+    """One job: everything the trainer yields for these partitions, on the CPU."""
+    torch.set_num_threads(threads)
+    return [(some, _to_cpu(weights)) for some, weights in trainer.fit(parts, numbers, None)]
+
+
+def _to_cpu(weights: Any) -> Any:
+    if not isinstance(weights, dict):
+        return weights
+    return {name: value.detach().cpu() for name, value in weights.items()}

@@ -1,0 +1,63 @@
+"""Builds the trainer that a model spec such as tiny-cnn:steps=300 names, from Vauban's recipe for the inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from vauban.errors import BadInput
+from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
+from vauban.poisoning.training.stacked.stacked_networks import network_name
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
+from vauban.specs import Spec, choose, flag
+
+_GIVEN_ELSEWHERE = {"network", "num_classes", "device", "features", "seed", "seeds", "normalise"}
+
+
+def build_trainer(
+    shape: Sequence[int],
+    num_classes: int,
+    *,
+    model: str | None = None,
+    features: str | None = None,
+    device: str = "cpu",
+    **settings: Any,
+) -> StackedTrainer:
+    """The trainer for inputs of this shape [c, h, w]: Vauban's recipe, changed by `model` and by `settings` that are not None.
+
+    `features`: features that base classifiers share; they are heads then, else networks.
+    """
+    changes = {key: value for key, value in settings.items() if value is not None}
+    kind: type[StackedTrainer] = StackedTrainer
+    if features is not None:
+        kind = HeadTrainer
+        changes["features"] = features
+    if model is not None:
+        spec = Spec.parse(model)
+        if features is None or network_name(spec.name) != "tiny-cnn":
+            changes["network"] = spec.name
+        else:
+            warnings.warn(
+                f"base classifiers are heads on {features} features: --model {spec.name} is not used", stacklevel=2
+            )
+        changes |= _read_fields(kind, spec)
+    return kind.recipe(shape, num_classes, device, **changes)
+
+
+def _read_fields(kind: type[StackedTrainer], spec: Spec) -> dict[str, Any]:
+    """The parameters of `spec` as values of the dataclass's fields, read by the type of their defaults."""
+    fields = {
+        f.name: f for f in dataclasses.fields(kind) if f.init and f.name[0] != "_" and f.name not in _GIVEN_ELSEWHERE
+    }
+    values = {}
+    for key, text in spec.params.items():
+        choose("setting of the recipe", key, fields)
+        default = fields[key].default
+        read: Any = flag if isinstance(default, bool) else type(default) if isinstance(default, int | float) else str
+        try:
+            values[key] = read(text)
+        except ValueError:
+            raise BadInput(f"{key}={text} in --model cannot be read: its default is {default}") from None
+    return values

@@ -1,0 +1,116 @@
+"""Trains base classifiers that are torch modules, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.poisoning.partitioning.partition import TrainingSet
+from vauban.poisoning.progress import ProgressCallback
+from vauban.poisoning.training.trainer import SEEDS, warn_untrainable
+from vauban.specs import choose
+
+_MEAN, _SCALE = "normalise.mean", "normalise.scale"
+
+
+@dataclass(frozen=True)
+class ModuleTrainer:
+    """Trains any torch module: `build()` returns a fresh one for each partition, and AdamW takes all its samples at every step.
+
+    8-bit samples are divided by 255. `normalise`: "partition" subtracts the mean and divides by the deviation of each channel of
+    the partition's own samples. A module that cannot be trained on its partition (a ValueError, as of batch normalisation for one
+    sample) votes for class 0, so that an ensemble exists for every training set. `StackedTrainer` is faster.
+    """
+
+    build: Callable[[], torch.nn.Module]
+    num_classes: int
+    steps: int = 200
+    lr: float = 1e-3
+    weight_decay: float = 5e-4
+    normalise: str = "none"
+    seeds: str = "partition"
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        choose("way to seed", self.seeds, SEEDS)
+        choose("normalisation", self.normalise, ("none", "partition"))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings, for a manifest."""
+        name = getattr(self.build, "__qualname__", type(self.build).__qualname__)
+        rest = ("num_classes", "steps", "lr", "weight_decay", "normalise", "seeds", "seed", "device")
+        return {"trainer": "module", "network": name, **{key: getattr(self, key) for key in rest}}
+
+    def fit(
+        self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Yield ([number], state dict with a first dimension of 1) for each partition."""
+        for i, number in enumerate(numbers):
+            x, y = parts[i]
+            seed = self.seed + (number if self.seeds == "partition" else 0)
+            with torch.random.fork_rng(), torch.enable_grad():
+                torch.manual_seed(seed)
+                weights = self._weights(number, _floats(x), torch.from_numpy(y))
+            if on_progress:
+                on_progress(1)
+            yield [number], weights
+
+    def scores(self, weights: dict[str, torch.Tensor], x: NDArray[Any]) -> torch.Tensor:
+        """Scores [group, inputs, classes] of the modules with these weights."""
+        with torch.random.fork_rng(), torch.no_grad():
+            module = self.build().to(self.device).eval()
+            stacked = {name: value.to(self.device) for name, value in weights.items()}
+            values, scores = _floats(x).to(self.device), []
+            for i in range(len(next(iter(stacked.values())))):
+                own = {name: value[i] for name, value in stacked.items()}
+                mean, scale = own.pop(_MEAN, None), own.pop(_SCALE, None)
+                if _untrained(own):
+                    scores.append(torch.zeros(len(values), self.num_classes, device=values.device))
+                    continue
+                normalised = values if mean is None or scale is None else (values - mean) / scale
+                scores.append(torch.func.functional_call(module, own, (normalised,)))
+            return torch.stack(scores)
+
+    def _weights(self, number: int, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Trained weights; all NaN where the module cannot be trained on these samples."""
+        try:
+            state = self._train(x, y)
+        except ValueError as problem:
+            warn_untrainable(number, f"{type(problem).__name__}: {problem}")
+            state = {
+                name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
+                for name, value in self.build().state_dict().items()
+            }
+        return {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
+
+    def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        module = self.build().to(self.device).train()
+        extra = {}
+        if self.normalise == "partition":
+            axes = [axis for axis in range(x.ndim) if axis != 1]
+            mean = x.mean(dim=axes, keepdim=True)
+            scale = (x - mean).square().mean(dim=axes, keepdim=True).sqrt().clamp_min(1 / 255)
+            x, extra = (x - mean) / scale, {_MEAN: mean.cpu(), _SCALE: scale.cpu()}
+        x, y = x.to(self.device), y.to(self.device)
+        optimizer = torch.optim.AdamW(module.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        for _ in range(self.steps):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(x), y).backward()
+            optimizer.step()
+        return {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
+
+
+def _untrained(weights: dict[str, torch.Tensor]) -> bool:
+    return all(bool(value.isnan().all()) for value in weights.values() if value.is_floating_point())
+
+
+def _floats(x: NDArray[Any]) -> torch.Tensor:
+    values = torch.from_numpy(np.ascontiguousarray(x))
+    return values.float() / 255 if values.dtype == torch.uint8 else values.float()

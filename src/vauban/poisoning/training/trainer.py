@@ -1,0 +1,77 @@
+"""Defines what `Ensemble.fit` needs of a trainer, and rebuilds trainers from manifests."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from vauban.poisoning.partitioning.partition import TrainingSet
+    from vauban.poisoning.progress import ProgressCallback
+
+SEEDS = ("partition", "shared")
+
+_REBUILT = {
+    "stacked": "vauban.poisoning.training.stacked.stacked_trainer:StackedTrainer",
+    "heads": "vauban.poisoning.training.stacked.feature_heads:HeadTrainer",
+}
+
+
+class Trainer(Protocol):
+    """Trains base classifiers and computes their scores.
+
+    `fit` gets the training sets of base classifiers (none empty, samples sorted by content) and their numbers, and yields
+    groups as they are trained: numbers, and weights {name: tensor [group, ...]} or a list of in-memory models. The weights of
+    numbers[i] must be a function of parts[i] and numbers[i] alone, whatever parts[i] holds: an error that depends on the samples
+    would leave no ensemble to certify. `scores` takes such weights to [group, inputs, classes].
+    A trainer with a method `prepare(x, on_progress)` first learns features from all unlabelled samples, in `learning_epochs`
+    passes, and keeps them in the dict `shared`.
+    """
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def spec(self) -> dict[str, Any]: ...
+
+    def fit(
+        self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
+    ) -> Iterator[tuple[list[int], Any]]: ...
+
+    def scores(self, weights: Any, x: NDArray[Any]) -> torch.Tensor: ...
+
+
+def warn_untrainable(number: int, problem: str) -> None:
+    """Say that a base classifier cannot be trained on its partition, so that its vote is constant."""
+    warnings.warn(
+        f"base classifier {number} cannot be trained on its samples ({problem}): by rule it votes for class 0",
+        stacklevel=3,
+    )
+
+
+def describe_trainer(trainer: Trainer) -> dict[str, Any]:
+    """The manifest's entry for a trainer: its spec, and under "trainer" the name by which `rebuild` finds it."""
+    kind = type(trainer)
+    home = f"{kind.__module__}:{kind.__name__}"
+    name = next((key for key, known in _REBUILT.items() if known == home), kind.__name__)
+    return {"trainer": name, **trainer.spec}
+
+
+def rebuild(spec: dict[str, Any], device: str = "cpu") -> Trainer:
+    """The trainer that a manifest describes, computing scores on `device`; only Vauban's own trainers can be rebuilt."""
+    name = spec.get("trainer", "")
+    if name not in _REBUILT:
+        raise BadInput(
+            f"the ensemble was trained by {name!r}: give the same trainer to Ensemble.load(folder, trainer=…)"
+        )
+    module, _, cls = _REBUILT[name].partition(":")
+    rest = {key: value for key, value in spec.items() if key != "trainer"}
+    return getattr(import_module(module), cls).from_spec({**rest, "device": device})

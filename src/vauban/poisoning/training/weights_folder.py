@@ -1,0 +1,160 @@
+"""Keeps an ensemble in a folder: a manifest, and one safetensors file for each trained group."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from vauban.errors import Incomplete, Lie, RunRefused
+from vauban.files import replace_file
+from vauban.poisoning.manifest_file import read_manifest
+from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
+from vauban.runs import manifest as manifests
+
+KIND = "ensemble"
+SHARED = "shared.safetensors"
+_THREADS = "compute.threads"
+_NOTE = "vauban"
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class SavedGroup:
+    """Base classifiers trained together: their numbers, the hash of each one's weights, and the file of the weights."""
+
+    numbers: list[int]
+    fingerprints: list[str]
+    path: Path
+
+    def weights(self) -> Tensors:
+        """The weights {name: [group, ...]}."""
+        with safe_open(self.path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+class WeightsFolder:
+    """A folder of weights; every file names the manifest it belongs to by its hash."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self.identity = manifests.identity(manifest)
+
+    @classmethod
+    def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
+        """Write the manifest to `folder`, or open the folder if it holds the same ensemble; another one is refused."""
+        if not (folder / manifests.FILE).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            manifests.write_json(folder / manifests.FILE, manifest)
+            return cls(folder, read_manifest(folder, KIND))
+        present = read_manifest(folder, KIND)
+        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
+        if lines:
+            raise RunRefused(
+                f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
+            )
+        return cls(folder, present)
+
+    @classmethod
+    def open(cls, folder: Path) -> WeightsFolder:
+        """The ensemble in `folder`."""
+        return cls(folder, read_manifest(folder, KIND))
+
+    def groups(self) -> list[SavedGroup]:
+        """The groups in the folder, without those that are damaged or of another ensemble."""
+        found = (self._group(path) for path in sorted(self.folder.glob("models-*.safetensors")))
+        return [group for group in found if group is not None]
+
+    def complete(self) -> list[SavedGroup]:
+        """All groups, if they hold every base classifier exactly once."""
+        groups = self.groups()
+        empty = self.manifest["partition"]["empty"]
+        present = sorted([number for group in groups for number in group.numbers] + empty)
+        needed = list(range(self.manifest["partition"]["models"]))
+        if len(set(present)) != len(present):
+            raise Lie(f"{self.folder} holds a base classifier twice")
+        if present != needed:
+            missing = len(needed) - len(present)
+            raise Incomplete(
+                f"{self.folder} lacks {missing} of its {len(needed)} base classifiers: run the same train command again"
+            )
+        return groups
+
+    def write(self, numbers: Sequence[int], weights: Tensors) -> SavedGroup:
+        """Write the weights of a group, whole or not at all."""
+        hashes = fingerprints(weights)
+        path = self.folder / f"models-{min(numbers):06d}.safetensors"
+        self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
+        return SavedGroup(list(numbers), hashes, path)
+
+    def write_shared(self, tensors: Tensors) -> None:
+        """Write the tensors that all base classifiers share: features learned without labels."""
+        self._write(self.folder / SHARED, tensors, {"fingerprint": _digest(tensors)})
+
+    def shared(self) -> Tensors | None:
+        """The tensors that all base classifiers share; None if they are not in the folder."""
+        path = self.folder / SHARED
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                note = _read_note(file)
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError):
+            raise Lie(f"{path} is damaged: remove it and run the same train command again") from None
+        if note.get("ensemble") != self.identity or note.get("fingerprint") != _digest(tensors):
+            raise Lie(f"{path} belongs to another ensemble: remove it and run the same train command again")
+        return tensors
+
+    def _write(self, path: Path, tensors: Tensors, note: dict[str, Any]) -> None:
+        """Write tensors with one metadata entry, so that equal weights give equal bytes."""
+        metadata = {_NOTE: manifests.canonical({"ensemble": self.identity, **note})}
+        replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata))
+
+    def _group(self, path: Path) -> SavedGroup | None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                note = _read_note(file)
+            if note.get("ensemble") != self.identity:
+                return None
+            group = SavedGroup(note["numbers"], note["fingerprints"], path)
+            return group if fingerprints(group.weights()) == group.fingerprints else None
+        except (SafetensorError, OSError, ValueError, KeyError):
+            return None
+
+
+def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest as JSON holds it, networks under their present names."""
+    renamed = json.loads(json.dumps(manifest))
+    network = renamed["trainer"].get("network")
+    if network in EARLIER_NAMES:
+        renamed["trainer"]["network"] = EARLIER_NAMES[network]
+    return renamed
+
+
+def _read_note(file: Any) -> dict[str, Any]:
+    note = json.loads((file.metadata() or {}).get(_NOTE, "{}"))
+    return note if isinstance(note, dict) else {}
+
+
+def fingerprints(weights: Tensors) -> list[str]:
+    """The sha256 of each base classifier's weights, including names, types and shapes."""
+    size = len(next(iter(weights.values())))
+    return [_digest({name: value[i] for name, value in weights.items()}) for i in range(size)]
+
+
+def _digest(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

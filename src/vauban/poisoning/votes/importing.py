@@ -1,0 +1,111 @@
+"""Makes run folders and certificates of votes that were counted before; imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.data import Dataset, load
+from vauban.data.registry import with_split
+from vauban.errors import BadInput
+from vauban.poisoning.manifest_file import kind_of
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS
+from vauban.poisoning.votes.run_folder import KIND, NO_SPEC, InputSource, PoisoningRun, compose, read_run, write_run
+from vauban.poisoning.votes.votes_file import VotesFile, read_votes_file
+from vauban.specs import Parameter, Spec, choose, read_params
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedClaims:
+    """Certificates, the index [m] of each input in its data set, and a title."""
+
+    certificates: PoisoningCertificates
+    index: NDArray[np.int64]
+    title: str
+
+
+def import_votes(
+    votes: str | Path,
+    out: str | Path,
+    aggregate: str = "plurality",
+    *,
+    data: str | Dataset | None = None,
+    defense: str | None = None,
+    partitions: int | None = None,
+    k: int = 1,
+    label: str | None = None,
+) -> PoisoningRun:
+    """Write a run folder from a votes file (`read_votes_file` documents it), so that `vauban verify` checks its claims.
+
+    `data` is the test set by which the file's labels are checked; `defense` and `partitions` state the training if the file
+    does not.
+    """
+    file = read_votes_file(Path(votes), defense=defense, partitions=partitions)
+    entries = _source(data, file).entries(file.labels)
+    manifest = compose(
+        file.votes, file.partition, aggregate=aggregate, training=file.training, data=entries, k=k, label=label
+    )
+    return write_run(Path(out), manifest, file.votes)
+
+
+def holds_votes(path: str | Path) -> bool:
+    """Whether a path is a votes file or a poisoning run; the folder of an ensemble is refused."""
+    path = Path(path)
+    kind = kind_of(path) if path.is_dir() else None
+    if kind not in (None, KIND):
+        raise BadInput(f"{path} is an {kind}, not a run: let it vote first, vauban poison certify --ensemble {path} …")
+    return path.suffix == ".npz" or kind == KIND
+
+
+def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None = None) -> DerivedClaims:
+    """Certificates from a run folder, or from a votes file under partition:aggregate=…,spread=…,threat=…"""
+    path = Path(path)
+    if path.is_dir():
+        if smoothing is not None:
+            raise BadInput(f"{path} says itself how its votes were cast: leave --smoothing out")
+        run = read_run(path)
+        return DerivedClaims(run.certificates(k=k), run.index, f"{path}, {run.manifest['partition']}")
+    settings = _read_settings(path, smoothing)
+    file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
+    certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k)
+    return DerivedClaims(certs, file.index, f"{path}, {file.votes.models:,} models")
+
+
+def _source(data: str | Dataset | None, file: VotesFile) -> InputSource:
+    """The source of the inputs of a votes file; its labels must be those of the data set, if one is named."""
+    if data is None:
+        return InputSource(NO_SPEC, None, file.index)
+    named = data if isinstance(data, Dataset) else load(with_split(data, "test"))
+    if file.index.min() < 0 or file.index.max() >= len(named):
+        raise BadInput(f"{named.name} has {len(named)} inputs, and the votes are about input {file.index.max()}")
+    if file.labels is not None and named.labels is not None and (named.labels[file.index] != file.labels).any():
+        raise BadInput(f"the labels beside the votes are not those of {named.name}")
+    return InputSource(named.name, named.fingerprint(), file.index)
+
+
+def _read_settings(votes: Path, smoothing: str | None) -> dict[str, Any]:
+    if smoothing is None:
+        raise BadInput(f"{votes} holds votes of base classifiers: say so with --smoothing partition")
+    spec = Spec.parse(smoothing)
+    if spec.name != "partition":
+        raise BadInput(f"--smoothing {smoothing}: a .npz of votes is about partitions, --smoothing partition")
+    return read_params(
+        spec,
+        {
+            "aggregate": Parameter(lambda text: choose("aggregate", text, AGGREGATES), default="plurality"),
+            "spread": Parameter(_spread, example="16"),
+            "threat": Parameter(lambda text: choose("threat", text, THREATS), example="labels"),
+        },
+    )
+
+
+def _spread(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise BadInput("a spread is a whole number from 1")
+    return value

@@ -1,0 +1,143 @@
+"""Reads the votes of any ensemble from a .npz file of plain arrays; imports no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput
+from vauban.laws.poisoning.finite import spread_offsets
+from vauban.poisoning.defense import package_entry, parse_defense
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+from vauban.poisoning.votes.run_folder import read_arrays
+
+_LARGEST = 10**6
+
+
+@dataclass(frozen=True, eq=False)
+class VotesFile:
+    """The content of a votes file. `partition`: the partition's spec; `training`: how the base classifiers were trained."""
+
+    votes: EnsembleVotes
+    labels: NDArray[np.int64] | None
+    index: NDArray[np.int64]
+    partition: str
+    training: dict[str, Any]
+
+
+def read_votes_file(
+    path: Path,
+    *,
+    defense: str | None = None,
+    partitions: int | None = None,
+    spread: int | None = None,
+    against: str | None = None,
+) -> VotesFile:
+    """Read `votes` [inputs, models] (or `counts` [inputs, classes]), `num_classes`, and optionally `labels`, `index`, `spread`.
+
+    A run-off also needs `scores` [inputs, models, classes], `duels` [inputs, classes, classes], or `winner` with `beats` or
+    `prefers`. `training` is a JSON text with `partition`, `defense` and any further entries. The arguments must not contradict
+    the file. With a spread above 1, a `partition` of Vauban's or `offsets` [spread] states the buckets that model i was trained
+    on: i + offsets, modulo the number of models.
+    """
+    arrays = read_arrays(path)
+    training = _training(arrays.pop("training", None), path)
+    num_classes = _number(arrays, "num_classes", path)
+    if num_classes is None:
+        raise BadInput(f"{path} does not say how many classes there are: add num_classes=10 to numpy.savez")
+    named = _consistent(path, "defense", defense, _text(training, "defense", path))
+    chosen = parse_defense(named or "dpa")
+    in_file = _consistent(
+        path, "spread", _number(arrays, "spread", path), chosen.partition(1).spread if named else None
+    )
+    spread = _consistent(path, "spread", spread, in_file) or 1
+    known = _consistent(path, "threat", _text(training, "against", path), chosen.against if named else None)
+    against = _consistent(path, "threat", against, known) or "samples"
+    given_offsets = arrays.pop("offsets", None)
+    votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against)
+    if spread > 1:
+        _check_offsets(path, given_offsets, training, spread)
+    if given_offsets is not None and not np.array_equal(given_offsets, spread_offsets(votes.models, spread)):
+        raise BadInput(
+            f"{path}: its offsets are not vauban.laws.poisoning.finite.spread_offsets({votes.models}, {spread})"
+        )
+    if partitions is None and defense is None and training.get("partition"):
+        split = Partition.from_spec(str(training["partition"]))
+    else:
+        split = replace(chosen.partition(partitions or votes.models // spread), spread=spread)
+    if split.models != votes.models or split.spread != spread:
+        raise BadInput(
+            f"{path} holds the votes of {votes.models} models with spread {spread}; {split} has {split.models}"
+        )
+    if split.against == "labels" and against == "samples":
+        raise BadInput(f"{split} defends labels only: say so with --defense ss-dpa")
+    index = arrays.get("index", np.arange(len(votes.counts)))
+    if index.shape != (len(votes.counts),) or index.dtype.kind not in "iu" or len(set(index.tolist())) != len(index):
+        raise BadInput(f"{path}: index must hold a different whole number for each of {len(votes.counts)} inputs")
+    if named:
+        training |= package_entry(named)
+    return VotesFile(votes, _labels(arrays.get("labels"), votes, path), index.astype(np.int64), str(split), training)
+
+
+def _consistent(path: Path, what: str, given: Any, in_file: Any) -> Any:
+    """The value from either source; two different values are refused."""
+    if given is not None and in_file is not None and given != in_file:
+        raise BadInput(f"{path}: its {what} is {in_file} by what it says, and {given} is asked for: leave that out")
+    return in_file if given is None else given
+
+
+def _text(training: dict[str, Any], key: str, path: Path) -> str | None:
+    value = training.get(key)
+    if value is not None and not isinstance(value, str):
+        raise BadInput(f"{path}: {key} in training must be a text, not {value!r}")
+    return value
+
+
+def _check_offsets(path: Path, offsets: NDArray[Any] | None, training: dict[str, Any], spread: int) -> None:
+    """Refuse votes of base classifiers that share buckets in an unknown arrangement."""
+    if training.get("partition"):
+        return
+    if offsets is None or offsets.shape != (spread,) or offsets.dtype.kind not in "iu":
+        raise BadInput(
+            f"{path}: with spread={spread} a proof depends on which buckets each model was trained on. If model i was trained on "
+            "the buckets i + r for r in vauban.laws.poisoning.finite.spread_offsets(models, spread), as Vauban does, add that "
+            "array as offsets; other arrangements cannot be certified here"
+        )
+
+
+def _labels(labels: NDArray[Any] | None, votes: EnsembleVotes, path: Path) -> NDArray[np.int64] | None:
+    if labels is None:
+        return None
+    classes = votes.counts.shape[1]
+    if labels.shape != (len(votes.counts),) or labels.dtype.kind not in "iu":
+        raise BadInput(f"{path}: labels of shape {labels.shape}, {labels.dtype}; one whole number an input is needed")
+    if (labels < 0).any() or (labels >= classes).any():
+        raise BadInput(f"{path}: labels must be 0 to {classes - 1}, as num_classes says")
+    return labels.astype(np.int64)
+
+
+def _number(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> int | None:
+    value = arrays.get(name)
+    if value is None:
+        return None
+    if value.size != 1 or value.dtype.kind not in "iu" or not 1 <= int(value.reshape(-1)[0]) <= _LARGEST:
+        raise BadInput(f"{path}: {name} must be one whole number from 1 to {_LARGEST:,}")
+    return int(value.reshape(-1)[0])
+
+
+def _training(text: NDArray[Any] | None, path: Path) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        training = json.loads(str(text.reshape(-1)[0]))
+    except (ValueError, IndexError, RecursionError):
+        training = None
+    if not isinstance(training, dict):
+        raise BadInput(f"{path}: training must be the text of a JSON object")
+    return training

@@ -1,0 +1,177 @@
+"""Base class of ensembles: certifies inputs by the votes of the base classifiers, in memory or into a run folder."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vauban.data import Dataset
+from vauban.errors import BadInput
+from vauban.files import arrays_sha256, locked
+from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
+from vauban.poisoning.selection import select
+from vauban.poisoning.votes.certificates import PoisoningCertificates, check_request, default_label, derive
+from vauban.poisoning.votes.checkpoint import VotesCheckpoint
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+from vauban.poisoning.votes.run_folder import InputSource, PoisoningRun, compose, refuse_other, write_run
+
+
+class VotingEnsemble(ABC):
+    """Base classifiers over a partition of a training set, and their certificates.
+
+    `manifest`: everything the base classifiers are a function of. `against`: what may be poisoned, "samples" or "labels".
+    """
+
+    def __init__(self, manifest: dict[str, Any]):
+        self.manifest = manifest
+        self.partition = Partition.from_spec(manifest["partition"]["spec"])
+        self.against: str = manifest["against"]
+        self._key = secrets.token_hex(16)
+
+    @property
+    def models(self) -> int:
+        """The number of base classifiers."""
+        return self.partition.models
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return int(self.manifest["num_classes"])
+
+    @property
+    def empty(self) -> list[int]:
+        """Numbers of the base classifiers without training samples, which vote for class 0."""
+        return list(self.manifest["partition"]["empty"])
+
+    @property
+    def group_numbers(self) -> Sequence[list[int]]:
+        """Numbers of the base classifiers of each group, in the order in which groups vote."""
+        return []
+
+    @property
+    def device(self) -> str:
+        """The device on which base classifiers vote."""
+        return "cpu"
+
+    @property
+    @abstractmethod
+    def weights_sha256(self) -> str:
+        """One hash of all base classifiers; "unknown" if nothing is known of them, so that only this object resumes its votes."""
+
+    @abstractmethod
+    def rounds(self, aggregate: str) -> int:
+        """How often every model votes in `tally`."""
+
+    @abstractmethod
+    def tally(
+        self,
+        x: NDArray[Any],
+        aggregate: str = "plurality",
+        on_progress: ProgressCallback | None = None,
+        checkpoint: VotesCheckpoint | None = None,
+    ) -> EnsembleVotes:
+        """The votes on the inputs `x` [m, ...] that certificates of this aggregate need.
+
+        `on_progress` is called with numbers of models. `checkpoint` saves votes while models vote; voting continues from
+        those it holds.
+        """
+
+    def check_inputs(self, x: NDArray[Any]) -> None:
+        """Refuse inputs of another shape or type than the training samples."""
+        shape, dtype = self.manifest["data"]["shape"], self.manifest["data"]["dtype"]
+        if list(x.shape[1:]) != shape or x.dtype.name != dtype:
+            raise BadInput(
+                f"inputs of shape {list(x.shape[1:])}, {x.dtype}: the ensemble was trained on {shape}, {dtype}"
+            )
+
+    def certify(
+        self,
+        x: NDArray[Any],
+        y: ArrayLike | None = None,
+        aggregate: str = "plurality",
+        *,
+        k: int = 1,
+        label: str | None = None,
+        out: str | Path | None = None,
+        source: InputSource | None = None,
+        progress: ProgressReporter = no_progress,
+    ) -> PoisoningCertificates:
+        """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
+
+        `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
+        continues after Ctrl-C or a kill; a folder that holds another run is refused. `source`: where the inputs come from.
+        """
+        truth = None if y is None else np.asarray(y)
+        self.check_inputs(x)
+        check_request(len(x), self.num_classes, truth, aggregate=aggregate, k=k, label=label)
+        votings = (self.models - len(self.empty)) * self.rounds(aggregate)
+        voting = functools.partial(progress, "voting", votings, "models")
+        if out is not None:
+            return self._certify_into(Path(out), x, truth, aggregate, k, label, source, voting).certificates()
+        with voting() as on_progress:
+            votes = self.tally(x, aggregate, on_progress)
+        return derive(votes, truth, aggregate=aggregate, k=k, label=label)
+
+    def certify_data(
+        self,
+        data: str | Dataset,
+        aggregate: str = "plurality",
+        *,
+        every: int = 1,
+        limit: int | None = None,
+        k: int = 1,
+        label: str | None = None,
+        out: str | Path | None = None,
+        progress: ProgressReporter = no_progress,
+    ) -> PoisoningCertificates:
+        """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
+
+        An ensemble trained on some classes only is certified on these.
+        """
+        classes = self.manifest["data"].get("classes")
+        chosen = select(data, split="test", every=every, limit=limit, classes=classes, labels_needed=False)
+        return self.certify(
+            chosen.x, chosen.y, aggregate, k=k, label=label, out=out, source=chosen.source, progress=progress
+        )
+
+    def _certify_into(
+        self,
+        out: Path,
+        x: NDArray[Any],
+        y: NDArray[Any] | None,
+        aggregate: str,
+        k: int,
+        label: str | None,
+        source: InputSource | None,
+        voting: Callable[[], AbstractContextManager[ProgressCallback]],
+    ) -> PoisoningRun:
+        source = source or InputSource.of_arrays(x, y)
+        if len(source.index) != len(x):
+            raise BadInput(f"{len(source.index)} indices for {len(x)} inputs: one for each is needed")
+        data = source.entries(y)
+        training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
+        label = label or default_label(k, y is not None)
+        refuse_other(out, {"data": data, "training": training, "aggregate": aggregate, "k": k, "label": label})
+        about = {"data": data, "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
+        about["inputs"] = arrays_sha256(x)
+        if self.weights_sha256 == "unknown":
+            about["ensemble"] = self._key
+        with locked(out):
+            checkpoint = VotesCheckpoint(out, about)
+            with voting() as on_progress:
+                votes = self.tally(x, aggregate, on_progress, checkpoint)
+            manifest = compose(
+                votes, str(self.partition), aggregate=aggregate, training=training, data=data, k=k, label=label
+            )
+            run = write_run(out, manifest, votes)
+            checkpoint.remove()
+        return run

@@ -1,0 +1,154 @@
+"""Partitions: functions of a set, by content alone, whatever the order of the training data."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from vauban.data import load
+from vauban.errors import BadInput
+from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
+from vauban.poisoning.partitioning.samples import content_keys, set_sha256
+
+RNG = np.random.default_rng(0)
+PICTURES = RNG.integers(0, 256, size=(300, 1, 4, 4), dtype=np.uint8)
+LABELS = RNG.integers(0, 3, size=300)
+PARTITIONS = [
+    Partition(7),
+    Partition(7, by="pixel-sum"),
+    Partition(7, by="sort"),
+    Partition(5, spread=3),
+    Partition(5, by="sort", spread=2),
+]
+
+
+def contents(partition: Partition, x: np.ndarray, y: np.ndarray) -> list[list[tuple[bytes, int]]]:
+    """What every base classifier sees, in order."""
+    return [[(x[i].tobytes(), int(y[i])) for i in part] for part in partition.members(x, y)]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_shuffling_changes_nothing(partition: Partition) -> None:
+    order = RNG.permutation(300)
+    assert contents(partition, PICTURES, LABELS) == contents(partition, PICTURES[order], LABELS[order])
+    assert set_sha256(PICTURES, LABELS) == set_sha256(PICTURES[order], LABELS[order])
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_every_sample_is_seen_by_as_many_base_classifiers_as_the_spread(partition: Partition) -> None:
+    members = partition.members(PICTURES, LABELS)
+    assert len(members) == partition.models
+    seen = np.bincount(np.concatenate(members), minlength=300)
+    assert (seen == partition.spread).all()
+    for part in contents(partition, PICTURES, LABELS):
+        assert part == sorted(part)
+
+
+@pytest.mark.parametrize("partition", [p for p in PARTITIONS if p.by != "sort"], ids=str)
+def test_one_sample_more_or_less_changes_the_parts_of_one_bucket(partition: Partition) -> None:
+    whole = contents(partition, PICTURES, LABELS)
+    for gone in range(20):
+        less = contents(partition, np.delete(PICTURES, gone, axis=0), np.delete(LABELS, gone))
+        changed = [i for i, (a, b) in enumerate(zip(whole, less, strict=True)) if a != b]
+        bucket = int(partition.buckets(PICTURES[gone : gone + 1])[0])
+        assert changed == [i for i in range(partition.models) if bucket in partition.buckets_of(i)]
+        assert len(changed) == partition.spread
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_a_label_moves_no_sample(partition: Partition) -> None:
+    before = partition.members(PICTURES, LABELS)
+    other = LABELS.copy()
+    other[11] = (other[11] + 1) % 3
+    after = partition.members(PICTURES, other)
+    assert all(set(a.tolist()) == set(b.tolist()) for a, b in zip(before, after, strict=True))
+
+
+def test_copies_stay_together_and_torn_labels_are_told() -> None:
+    x = np.concatenate([PICTURES[:50], PICTURES[:10], PICTURES[:10]])
+    y = np.concatenate([LABELS[:50], LABELS[:10], (LABELS[:10] + 1) % 3])
+    for partition in (Partition(6), Partition(6, by="sort"), Partition(6, by="pixel-sum")):
+        with pytest.warns(UserWarning, match="10 training samples repeat"):
+            parts = partition.members(x, y)
+        for i in range(10):
+            assert sum(bool({i, 50 + i, 60 + i} & set(part.tolist())) for part in parts) == 1
+        order = RNG.permutation(len(x))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert contents(partition, x, y) == contents(partition, x[order], y[order])
+
+
+def test_sorted_parts_are_as_even_as_can_be_on_digits() -> None:
+    digits = load("mnist:split=test")
+    sizes = [len(part) for part in Partition(300, by="sort").members(digits.images, digits.labels)]
+    assert {33, 34} == set(sizes)
+    hashed = [len(part) for part in Partition(300).members(digits.images, digits.labels)]
+    assert np.std(hashed) < 1.3 * np.sqrt(10_000 / 300)
+
+
+def test_sorting_is_by_pixels() -> None:
+    x = np.array([[[2, 0]], [[1, 255]], [[1, 7]], [[2, 0]]], dtype=np.uint8)
+    assert Partition(3, by="sort").buckets(x).tolist() == [2, 1, 0, 2]
+    assert np.argsort(content_keys(x), kind="stable").tolist() == [2, 1, 0, 3]
+
+
+def test_pixel_sums_are_the_papers() -> None:
+    assert Partition(7, by="pixel-sum").buckets(PICTURES).tolist() == [int(p.sum()) % 7 for p in PICTURES.astype(int)]
+
+
+def test_a_hash_spreads_what_a_pixel_sum_does_not() -> None:
+    x = np.eye(64, dtype=np.uint8).reshape(64, 1, 8, 8)
+    assert len(set(Partition(16, by="pixel-sum").buckets(x).tolist())) == 1
+    assert len(set(Partition(16).buckets(x).tolist())) > 10
+
+
+def test_the_hash_is_pinned() -> None:
+    """A folder trained today must mean the same tomorrow."""
+    assert Partition(1000).buckets(np.arange(12, dtype=np.uint8).reshape(3, 1, 2, 2)).tolist() == PINNED
+    assert Partition(3, spread=4).buckets_of(0) == PINNED_BUCKETS
+
+
+PINNED = [867, 574, 565]
+PINNED_BUCKETS = [0, 11, 9, 10]
+
+
+def test_chances_of_f_3() -> None:
+    drawn, dealt = overlap_by_chance(60_000, 50, 200)
+    assert round(drawn, 3) == 0.154
+    assert round(dealt, 3) == 0.167
+
+
+def test_floats_are_hashed_and_refused_by_pixel_sum() -> None:
+    x = PICTURES.astype(np.float32) / 255
+    assert len(Partition(4).members(x, LABELS)) == 4
+    with pytest.raises(BadInput, match="8-bit"):
+        Partition(4, by="pixel-sum").buckets(x)
+
+
+def test_parts_are_cut_on_demand() -> None:
+    parts = TrainingSets(PICTURES, LABELS, [np.array([3, 1]), np.array([2])])
+    x, y = parts[0]
+    assert len(parts) == 2
+    assert np.array_equal(x, PICTURES[[3, 1]])
+    assert y.tolist() == LABELS[[3, 1]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Partition(0), "above zero"),
+        (lambda: Partition(3, by="label"), "no way to partition"),
+        (lambda: Partition(3).members(PICTURES, None), "no labels"),
+        (lambda: Partition(3).members(PICTURES, LABELS[:-1]), "one whole number each"),
+        (lambda: Partition(3).buckets(np.full((2, 1), np.nan)), "NaN"),
+        (lambda: Partition.from_spec("hash:partitions=x"), "cannot be read"),
+    ],
+)
+def test_bad_partitions_are_refused(make: object, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        make()  # type: ignore[operator]
+
+
+def test_specs_come_back() -> None:
+    for partition in PARTITIONS:
+        assert Partition.from_spec(str(partition)) == partition

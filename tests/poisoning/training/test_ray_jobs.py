@@ -1,0 +1,92 @@
+"""Training on a cluster gives what training here gives: with a stand-in for Ray, and with Ray where it is installed."""
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vauban.data import load
+from vauban.errors import BadInput, MissingExtra
+from vauban.poisoning import Ensemble, ModuleTrainer, Partition
+
+DIGITS = load("mnist:split=test")
+X, Y = DIGITS.images[:300, :, ::4, ::4].copy(), DIGITS.labels[:300]
+
+
+def recorder(told: list[int]) -> Any:
+    @contextmanager
+    def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
+        yield told.append
+
+    return progress
+
+
+def small_net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(49, 10))
+
+
+TRAINER = ModuleTrainer(small_net, 10, steps=5)
+
+
+class StandIn(SimpleNamespace):
+    """As much of Ray as is used: jobs are kept until they are waited for, and are ready in any order."""
+
+    def __init__(self) -> None:
+        self.most, self.jobs, self.chance = 0, 0, random.Random(0)
+        super().__init__(put=lambda x: x, get=lambda job: job(), cancel=lambda task, force: None)
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def remote(self, **_: Any) -> Any:
+        def wrapped(function: Any) -> Any:
+            def submit(*args: Any) -> Any:
+                self.jobs += 1
+                return lambda: function(*args)
+
+            return SimpleNamespace(remote=submit)
+
+        return wrapped
+
+    def wait(self, tasks: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        self.most = max(self.most, len(tasks))
+        ready = tasks.pop(self.chance.randrange(len(tasks)))
+        return [ready], tasks
+
+
+def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = Ensemble.fit(X, Y, Partition(110), TRAINER)
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", stand_in)  # type: ignore[arg-type]
+    told: list[int] = []
+    there = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray", progress=recorder(told))
+    assert here.fingerprints == there.fingerprints
+    assert np.array_equal(here.votes(X[:20]), there.votes(X[:20]))
+    assert stand_in.jobs == 7
+    assert stand_in.most == 4
+    assert sum(told) == 110 - len(here.empty)
+
+
+@pytest.mark.slow
+def test_ray_itself(ray_cluster: Any) -> None:
+    here = Ensemble.fit(X, Y, Partition(40), TRAINER)
+    there = Ensemble.fit(X, Y, Partition(40), TRAINER, on=ray_cluster.on)
+    assert here.fingerprints == there.fingerprints
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match="vauban\\[cluster\\]"):
+        Ensemble.fit(X, Y, Partition(5), TRAINER, on="ray")
+    with pytest.raises(BadInput, match="place to work"):
+        Ensemble.fit(X, Y, Partition(5), TRAINER, on="moon")
