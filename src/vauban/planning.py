@@ -66,8 +66,10 @@ class Plan:
         return None if self.votes is None else self.votes / self.votes_per_second
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "seconds": self.seconds}
+        """Plain values; those that do not apply are left out."""
+        values = {key: value for key, value in asdict(self).items() if value not in (None, [])}
+        values |= {"radii": values.pop("tests", []), "seconds": self.seconds}
+        return values | ({"views": self.n, "exact": True} if self.method == "exact" else {})
 
 
 def plan(

@@ -49,9 +49,9 @@ def test_other_laws_ranks_and_seeds() -> None:
     assert first != other
 
 
-def test_ticks_add_up_to_the_trials() -> None:
+def test_progress_adds_up_to_the_trials() -> None:
     heard: list[int] = []
-    measure([0.5] * 3_000, n=100, trials=50, radii=[0.1], tick=heard.append)
+    measure([0.5] * 3_000, n=100, trials=50, radii=[0.1], on_progress=heard.append)
     assert sum(heard) == 50
     assert len(heard) > 1
 

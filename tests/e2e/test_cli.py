@@ -119,7 +119,7 @@ def test_batch_changes_no_byte_of_the_tallies(run: Path, tmp_path: Path) -> None
 def test_votes_choose_the_label(tmp_path: Path) -> None:
     vauban("certify", *SMALL, "--n0", "100", "--out", tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["statistics"]["label"] == "votes"
+    assert manifest["settings"]["label"] == "votes"
     assert "chosen by 100 uncounted votes" in manifest["claim"]
     verify_run(tmp_path / "run")
 
@@ -166,7 +166,7 @@ def test_claim_from_plain_counts(tmp_path: Path) -> None:
     arguments = ["claim", counts, "--smoothing", SIGMA, "-k", "3", "--alpha", "0.001", "--bounds", "simuem"]
     vauban(*arguments, "--out", tmp_path / "claims.csv")
     rows = list(csv.DictReader((tmp_path / "claims.csv").open()))
-    assert list(rows[0]) == ["index", "label", "radius", "abstained"]
+    assert list(rows[0]) == ["index", "label", "radius", "abstained", "truth"]
     radii = [float(row["radius"]) for row in rows[:2]]
     assert radii[0] > radii[1] > 0
     claims = json.loads(vauban(*arguments, "--json"))["claims"]
@@ -260,7 +260,7 @@ def test_npz_data_without_a_grid_says_so_in_the_manifest(tmp_path: Path) -> None
     model = Path(__file__).parents[2] / "src/vauban/models/weights/mnist-gaussian.safetensors"
     vauban("certify", "--data", data, "--model", model, "--smoothing", SIGMA, "-n", "100", "--out", tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["arithmetic"]["mode"] == "float"
+    assert manifest["inputs"]["arithmetic"] == "float"
     assert "its rounding is not accounted for" in manifest["claim"]
     vauban("verify", tmp_path / "run")
 

@@ -108,11 +108,14 @@ def test_another_proof_about_the_same_votes(tmp_path: Path) -> None:
         (["--smoothing", "ablation:retained=0"], "retained=0"),
         (["--smoothing", "discrete:keep=1.5"], "keep"),
         (["--smoothing", "splitting:sigma=0.5"], "sampled=true"),
-        (["--smoothing", "fractional:p=1/2,scale=4"], "views of mnist under fractional:p=1/2,scale=4 have 2"),
+        (["--smoothing", "fractional:p=1/2,scale=4"], "views of these inputs under fractional:p=1/2,scale=4 have 2"),
         (["--smoothing", "fractional:p=2,scale=4,sampled=true"], "p"),
         (["--smoothing", "band:size=6,stride=2,count=2"], "leave the stride out"),
         (["--smoothing", "flow:sigma=0.01,ground=l3"], "ground"),
-        (["--smoothing", "ablation:retained=45"], "1 channels; views of mnist under ablation:retained=45 have 2"),
+        (
+            ["--smoothing", "ablation:retained=45"],
+            "1 channels; views of these inputs under ablation:retained=45 have 2",
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, arguments: list[str], complaint: str) -> None:

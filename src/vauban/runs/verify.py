@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput, Incomplete, Lie, VaubanError
+from vauban.errors import BadInput, Incomplete, Lie, RunRefused, VaubanError
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.runs import manifest as manifests
@@ -42,7 +42,12 @@ def verify_run(folder: str | Path) -> Verdict:
     A run that is not finished raises `Incomplete`, after all that is there has been checked.
     """
     folder = Path(folder)
-    if manifests.read_raw(folder).get("kind") == "poisoning":
+    kind = manifests.read_raw(folder).get("kind", "smoothing")
+    if kind not in manifests.KINDS:
+        raise RunRefused(
+            f"{folder} is of kind {kind!r}: what vauban certify or vauban poison certify wrote is needed here"
+        )
+    if kind == "poisoning":
         from vauban.poisoning.votes.verification import verify_run as verify_poisoning
 
         return verify_poisoning(folder)

@@ -57,7 +57,7 @@ def holds_votes(path: str | Path) -> bool:
     """Whether a path is a votes file or a poisoning run; the folder of an ensemble is refused."""
     path = Path(path)
     kind = kind_of(path) if path.is_dir() else None
-    if kind not in (None, KIND):
+    if kind == "ensemble":
         raise BadInput(f"{path} is an {kind}, not a run: let it vote first, vauban poison certify --ensemble {path} …")
     return path.suffix == ".npz" or kind == KIND
 
