@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from vauban.rl.batched_seeds import train_together
 from vauban.rl.recipes import plan
-from vauban.rl.together import train_together
 from vauban.rl.training import open_run
 
 SEEK, DRIVE, NOISY, BITS = "ContinuousSeek-v0", "DriveSeek-v0", "NoisySeek-v0", "BitFlipping-v0"

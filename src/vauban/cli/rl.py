@@ -66,11 +66,11 @@ def train(
     import os
 
     from vauban.errors import BadInput
+    from vauban.rl.batched_seeds import check_together, train_together
     from vauban.rl.curves import read_run
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
     from vauban.rl.seeds import train_seeds
-    from vauban.rl.together import check_together, train_together
     from vauban.rl.training import open_run
 
     own: dict[str, Any] = read_settings(settings)

@@ -14,11 +14,11 @@ import torch
 from stacks import bits, plan, sets
 
 from vauban.errors import BadInput, RunRefused
+from vauban.rl.batched_seeds import loop, stack_of, train_together
+from vauban.rl.batched_seeds.loop import CHECKPOINT
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import loop, stack_of, train_together
-from vauban.rl.together.loop import CHECKPOINT
 from vauban.rl.training import load_agent, look_seed, open_run
 
 

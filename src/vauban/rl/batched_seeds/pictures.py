@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vauban.rl.batched_seeds.goal_sets import OverSets
+from vauban.rl.batched_seeds.nets import adam, descend
+from vauban.rl.batched_seeds.picture_encoder import Scene, StackedCNN, scene
 from vauban.rl.encoders import GoalImageEncoder
 from vauban.rl.recipes import Plan
-from vauban.rl.together.goal_sets import OverSets
-from vauban.rl.together.nets import adam, descend
-from vauban.rl.together.picture_encoder import Scene, StackedCNN, scene
 
 
 class PictureStack(OverSets):

@@ -16,14 +16,14 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stacks import SETS, SMALL, bits, plan, sets, some_sets
 
 from vauban.errors import BadInput
+from vauban.rl.batched_seeds import check_together, stack_of
+from vauban.rl.batched_seeds.items import Items
+from vauban.rl.batched_seeds.picture_encoder import scene
+from vauban.rl.batched_seeds.replay import Replay
+from vauban.rl.batched_seeds.set_encoder import SetEncoder
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import check_together, stack_of
-from vauban.rl.together.items import Items
-from vauban.rl.together.picture_encoder import scene
-from vauban.rl.together.replay import Replay
-from vauban.rl.together.set_encoder import SetEncoder
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import torch
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 
+from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, follow
+from vauban.rl.batched_seeds.stack import Boxed, cannot
 from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed, cannot
 
 _INSIDE = 1e-6  # the library's distance of a squashed action from the edge
 

@@ -15,14 +15,14 @@ from stable_baselines3 import DQN, SAC
 
 from vauban.errors import RunRefused
 from vauban.files import replace_file
+from vauban.rl.batched_seeds.ddpg import DDPGStack
+from vauban.rl.batched_seeds.dqn import DQNStack
+from vauban.rl.batched_seeds.goal_sets import GoalSetStack
+from vauban.rl.batched_seeds.pictures import PictureStack
+from vauban.rl.batched_seeds.sac import SACStack
+from vauban.rl.batched_seeds.stack import Stack
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
-from vauban.rl.together.ddpg import DDPGStack
-from vauban.rl.together.dqn import DQNStack
-from vauban.rl.together.goal_sets import GoalSetStack
-from vauban.rl.together.pictures import PictureStack
-from vauban.rl.together.sac import SACStack
-from vauban.rl.together.stack import Stack
 from vauban.rl.training import Tick, append_row, interruptible, is_complete, look_seed, save_agent, write_rows
 
 CHECKPOINT = "together.checkpoint.pt"

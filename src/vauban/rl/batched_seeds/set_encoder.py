@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vauban.rl.together.items import kernels, width
-from vauban.rl.together.nets import StackedMLP
+from vauban.rl.batched_seeds.items import kernels, width
+from vauban.rl.batched_seeds.nets import StackedMLP
 
 
 class SetEncoder(StackedMLP):

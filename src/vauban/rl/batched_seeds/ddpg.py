@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, follow
+from vauban.rl.batched_seeds.stack import Boxed
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed
 
 
 class DDPGStack(Boxed):

@@ -10,9 +10,9 @@ from stable_baselines3 import HerReplayBuffer
 from torch import Tensor
 
 from vauban.errors import BadInput
+from vauban.rl.batched_seeds.replay import Replay
 from vauban.rl.envs import World
 from vauban.rl.recipes import Plan, make_agent, make_world
-from vauban.rl.together.replay import Replay
 
 
 class Draws:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vauban.rl.batched_seeds.ddpg import HEADS
+from vauban.rl.batched_seeds.items import Items
+from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, descend_along, follow
+from vauban.rl.batched_seeds.set_encoder import SetEncoder
+from vauban.rl.batched_seeds.stack import Boxed, cannot
 from vauban.rl.envs import World
 from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
-from vauban.rl.together.ddpg import HEADS
-from vauban.rl.together.items import Items
-from vauban.rl.together.nets import StackedMLP, adam, descend, descend_along, follow
-from vauban.rl.together.set_encoder import SetEncoder
-from vauban.rl.together.stack import Boxed, cannot
 
 _SPARE = 6.0  # standard deviations of a batch's number of goals above its mean for which there is room
 
