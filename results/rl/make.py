@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from vauban.rl.batched_seeds import train_together
+from vauban.rl.batched_seeds import train_batched
 from vauban.rl.recipes import plan
 from vauban.rl.training import open_run
 
@@ -80,7 +80,7 @@ def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None
     try:
         open_run(folder / name, asked, label)
         out_of_time = lambda: time.monotonic() > ends  # noqa: E731
-        train_together(folder / name, asked, list(range(seeds)), device=device, tick=tick, stop=out_of_time)
+        train_batched(folder / name, asked, list(range(seeds)), device=device, tick=tick, stop=out_of_time)
     except Exception:
         traceback.print_exc()
     print(f"{name}: {done // seeds:,} of {asked.steps:,} steps, {time.monotonic() - began:.0f} s", flush=True)

@@ -16,11 +16,11 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stacks import SETS, SMALL, bits, plan, sets, some_sets
 
 from vauban.errors import BadInput
-from vauban.rl.batched_seeds import check_together, stack_of
-from vauban.rl.batched_seeds.items import Items
-from vauban.rl.batched_seeds.picture_encoder import scene
+from vauban.rl.batched_seeds import check_batched, stack_of
+from vauban.rl.batched_seeds.networks.items import Items
+from vauban.rl.batched_seeds.networks.picture_encoder import scene
+from vauban.rl.batched_seeds.networks.set_encoder import SetEncoder
 from vauban.rl.batched_seeds.replay import Replay
-from vauban.rl.batched_seeds.set_encoder import SetEncoder
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
@@ -376,4 +376,4 @@ def test_what_a_stack_would_do_otherwise_is_refused(asked: Plan, why: str) -> No
 
 def test_half_precision_is_refused_where_nothing_would_use_it() -> None:
     with pytest.raises(BadInput, match="precision bf16 is for encoders"):
-        check_together(replace(plan(), precision="bf16"))
+        check_batched(replace(plan(), precision="bf16"))

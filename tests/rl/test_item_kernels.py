@@ -15,14 +15,14 @@ import pytest
 import torch
 from stacks import some_sets
 
-from vauban.rl.batched_seeds.items import Items
+from vauban.rl.batched_seeds.networks.items import Items
 
 GPU = torch.cuda.is_available()
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 sys.path.append(os.environ.get("TRITON_FOLDER", ""))
 pytest.importorskip("triton", reason="make test-slow has it")
-from vauban.rl.batched_seeds import item_kernels  # noqa: E402
+from vauban.rl.batched_seeds.networks import item_kernels  # noqa: E402
 
 DEVICE = "cuda" if GPU else "cpu"
 KINDS = [torch.float32, torch.bfloat16]

@@ -66,7 +66,7 @@ def train(
     import os
 
     from vauban.errors import BadInput
-    from vauban.rl.batched_seeds import check_together, train_together
+    from vauban.rl.batched_seeds import check_batched, train_batched
     from vauban.rl.curves import read_run
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
@@ -85,14 +85,14 @@ def train(
         raise BadInput("--tensorboard with --together: seeds that are trained together write no TensorBoard logs")
     where = common.pick_device(device)
     if together:
-        check_together(plan)
+        check_batched(plan)
     elif not out.exists():
         make_agent(plan, 0, where)
     open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
     at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
     with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as tick:
         if together:
-            done = train_together(out, plan, list(range(seeds)), device=where, tick=tick)
+            done = train_batched(out, plan, list(range(seeds)), device=where, tick=tick)
         else:
             done = train_seeds(
                 out, plan, list(range(seeds)), jobs=at_once, device=where, tensorboard=tensorboard, tick=tick

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vauban.rl.batched_seeds.loop import check_together, stack_of, train_together
+from vauban.rl.batched_seeds.loop import check_batched, stack_of, train_batched
 
-__all__ = ["check_together", "stack_of", "train_together"]
+__all__ = ["check_batched", "stack_of", "train_batched"]

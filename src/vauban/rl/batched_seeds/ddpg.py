@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, follow
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, descend, follow
 from vauban.rl.batched_seeds.stack import Boxed
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, follow
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, descend, follow
 from vauban.rl.batched_seeds.stack import Stack, cannot
 from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes, soft_value

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from vauban.rl.batched_seeds.ddpg import HEADS
-from vauban.rl.batched_seeds.items import Items
-from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, descend_along, follow
-from vauban.rl.batched_seeds.set_encoder import SetEncoder
+from vauban.rl.batched_seeds.networks.items import Items
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, descend, descend_along, follow
+from vauban.rl.batched_seeds.networks.set_encoder import SetEncoder
 from vauban.rl.batched_seeds.stack import Boxed, cannot
 from vauban.rl.envs import World
 from vauban.rl.multi import MultiReenGAGEDDPG

@@ -37,7 +37,7 @@ def stack_of(plan: Plan, seeds: list[int], device: str) -> Stack:
     return _kind(plan)(plan, seeds, device)
 
 
-def check_together(plan: Plan) -> None:
+def check_batched(plan: Plan) -> None:
     """Refuse a plan that cannot be trained together, before anything is written."""
     _kind(plan).refuse(plan, make_agent(plan, 0, "cpu"))
 
@@ -74,7 +74,7 @@ class Replayed:
                     self.work()
 
 
-def train_together(
+def train_batched(
     folder: Path, plan: Plan, seeds: list[int], *, device: str, tick: Tick, stop: Callable[[], bool] = lambda: False
 ) -> bool:
     """Train all seeds of a plan side by side; curves and agents are kept as `train_seed` keeps them.

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from vauban.rl.batched_seeds.goal_sets import OverSets
-from vauban.rl.batched_seeds.nets import adam, descend
-from vauban.rl.batched_seeds.picture_encoder import Scene, StackedCNN, scene
+from vauban.rl.batched_seeds.networks.mlp import adam, descend
+from vauban.rl.batched_seeds.networks.picture_encoder import Scene, StackedCNN, scene
 from vauban.rl.encoders import GoalImageEncoder
 from vauban.rl.recipes import Plan
 

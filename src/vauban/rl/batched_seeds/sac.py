@@ -9,7 +9,7 @@ import torch
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 
-from vauban.rl.batched_seeds.nets import StackedMLP, adam, descend, follow
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, descend, follow
 from vauban.rl.batched_seeds.stack import Boxed, cannot
 from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vauban.rl.batched_seeds.items import kernels, width
-from vauban.rl.batched_seeds.nets import StackedMLP
+from vauban.rl.batched_seeds.networks.items import kernels, width
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP
 
 
 class SetEncoder(StackedMLP):

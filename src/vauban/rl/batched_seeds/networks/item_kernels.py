@@ -9,10 +9,10 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-from vauban.rl.batched_seeds.items import width
+from vauban.rl.batched_seeds.networks.items import width
 
 if TYPE_CHECKING:
-    from vauban.rl.batched_seeds.items import Items
+    from vauban.rl.batched_seeds.networks.items import Items
 
 _FEW, _MANY = 16, 64  # goals in a tile
 _PROGRAMS = 128  # for each agent, where sums over the whole room are made

@@ -20,7 +20,7 @@ def kernels(device: torch.device) -> Any:
     if device.type != "cuda":
         return None
     try:
-        from vauban.rl.batched_seeds import item_kernels
+        from vauban.rl.batched_seeds.networks import item_kernels
     except ImportError:
         return None
     return item_kernels
