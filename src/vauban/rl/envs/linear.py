@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from scipy.stats import ortho_group
 
 from vauban.rl.envs.world import Array, State, World, box, whole
 
@@ -19,6 +18,8 @@ class LinearDense(World):
     moves_tensors = False
 
     def __init__(self, dim: int = 5, rotation_seed: int = 0, horizon: int = 10):
+        from scipy.stats import ortho_group
+
         self.dim, self.horizon = whole("dim", dim, 2), whole("horizon", horizon, 1)
         self.rotation = np.asarray(ortho_group.rvs(self.dim, random_state=rotation_seed))
         point = box(-np.inf, np.inf, self.dim)
