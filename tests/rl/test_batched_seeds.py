@@ -25,6 +25,12 @@ from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
 
+PICTURES = [sets("ddpg", encoder="pictures"), sets(goal_weight=0.3, encoder="pictures")]
+
+
+def described(asked: Plan) -> str:
+    return f"{asked.algo} {asked.env} {sorted(asked.settings.items())}"
+
 
 @pytest.mark.parametrize(
     "asked",
@@ -37,17 +43,26 @@ from vauban.rl.recipes import Plan
         sets("ddpg", share_encoder=False),
         sets(goal_weight=0.3, share_encoder=False),
         sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
-        sets("ddpg", encoder="pictures"),
-        sets(goal_weight=0.3, encoder="pictures"),
         plan("sac"),
         plan("reengage-sac", goal_weight=0.4),
         bits("dqn"),
         bits(goal_weight=0.5),
         bits(goal_weight=0.5, soft="both", temperature=1.0),
+        *(pytest.param(asked, marks=pytest.mark.slow) for asked in PICTURES),
     ],
-    ids=lambda p: f"{p.algo} {p.env} {sorted(p.settings.items())}",
+    ids=described,
 )
-def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batched_update_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_update(asked, monkeypatch)
+
+
+@pytest.mark.usefixtures("small_encoders")
+@pytest.mark.parametrize("asked", PICTURES, ids=described)
+def test_a_batched_update_on_small_pictures_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_update(asked, monkeypatch)
+
+
+def check_update(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     stack: Any = stack_of(asked, [0, 1, 2], "cpu")
     if "sac" in asked.algo:  # the same noise for both: none of its two draws in an update is like the other
         draws = itertools.cycle([0.3, -0.2])
@@ -262,6 +277,7 @@ def _states(rng: np.random.Generator, count: int, edge: float) -> torch.Tensor:
     return torch.as_tensor(np.concatenate([position, np.round(position), moves], axis=1), dtype=torch.float32)
 
 
+@pytest.mark.usefixtures("small_encoders")
 @pytest.mark.parametrize("edge", [10, 10.5])
 def test_a_stack_sees_the_pictures_its_agents_see(edge: float) -> None:
     asked = sets(env=f"DriveSeek-v0:max_goals=9,edge={edge}", encoder="pictures")
@@ -296,6 +312,7 @@ def test_a_stack_sees_the_pictures_its_agents_see(edge: float) -> None:
         torch.testing.assert_close(along(changes)[k], theirs)
 
 
+@pytest.mark.usefixtures("small_encoders")
 def test_half_precision_sees_the_same_pictures_nearly() -> None:
     rng = np.random.default_rng(1)
     exact, near = (stack_of(replace(sets(encoder="pictures"), precision=p), [0, 1], "cpu") for p in ("fp32", "bf16"))
@@ -338,8 +355,27 @@ def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
         np.testing.assert_array_equal(rewards, world.reward(seen["achieved_goal"], seen["desired_goal"]))
 
 
-@pytest.mark.parametrize("asked", [plan(), plan("reengage-sac"), sets(), sets(encoder="pictures"), bits()])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        plan(),
+        plan("reengage-sac"),
+        sets(),
+        bits(),
+        pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
+    ],
+    ids=described,
+)
 def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
+    check_looks(asked)
+
+
+@pytest.mark.usefixtures("small_encoders")
+def test_looks_at_small_pictures_play_what_the_agents_themselves_play() -> None:
+    check_looks(sets(env="DriveSeek-v0:max_goals=9,horizon=8", encoder="pictures"))
+
+
+def check_looks(asked: Plan) -> None:
     stack = stack_of(asked, [0, 1], "cpu")
     success, reward = stack.play(30, [5, 6])
     for k, agent in enumerate(stack.agents):

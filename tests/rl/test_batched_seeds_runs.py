@@ -61,19 +61,44 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
     assert rows[-1]["success"] >= rows[0]["success"]
 
 
+def described(asked: Plan) -> str:
+    return f"{asked.algo} {asked.precision} {asked.settings.get('encoder', '')}"
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         plan(goal_weight=0.2),
         plan("sac"),
         sets(),
-        replace(sets(batch_size=256), precision="bf16"),
-        sets(encoder="pictures"),
         bits(),
+        pytest.param(replace(sets(batch_size=256), precision="bf16"), marks=pytest.mark.slow),
+        pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
     ],
-    ids=lambda p: f"{p.algo} {p.precision} {p.settings.get('encoder', '')}",
+    ids=described,
 )
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
+    check_resumed(asked, tmp_path)
+
+
+@pytest.mark.usefixtures("small_encoders")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
+        replace(
+            sets(env="DriveSeek-v0:max_goals=9,horizon=10", encoder="pictures", batch_size=4, learning_starts=10),
+            steps=20,
+            every=10,
+        ),
+    ],
+    ids=described,
+)
+def test_ctrl_c_leaves_such_a_checkpoint_of_small_networks_too(asked: Plan, tmp_path: Path) -> None:
+    check_resumed(asked, tmp_path)
+
+
+def check_resumed(asked: Plan, tmp_path: Path) -> None:
     ends: list[Any] = []
     for name, stops in (("whole", False), ("halves", True)):
         folder, rounds = tmp_path / name, itertools.count()

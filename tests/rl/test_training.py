@@ -25,7 +25,14 @@ SEEK = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=90, every=3
 PLANS = [
     SEEK,
     Plan("reengage-sac", "ContinuousSeek-v0:dim=2", {**SMALL, "normalise_goals": True}, steps=90, every=30, episodes=5),
-    Plan("reengage-dqn", "BitFlipping-v0:dim=3", {**SMALL, "train_freq": 3}, steps=90, every=30, episodes=5),
+    Plan(
+        "reengage-dqn",
+        "BitFlipping-v0:dim=3",
+        {**SMALL, "train_freq": 3, "gradient_steps": 4},
+        steps=90,
+        every=30,
+        episodes=5,
+    ),
     Plan(
         "multi-reengage-ddpg",
         "NoisySeek-v0",
