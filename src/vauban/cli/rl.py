@@ -36,15 +36,15 @@ def train(
     algo: Annotated[
         str, typer.Option(help="ddpg, sac, dqn, reengage-ddpg, reengage-sac, reengage-dqn or multi-reengage-ddpg")
     ],
-    env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, or one that Gymnasium knows")],
+    env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, another package's, or Gymnasium's")],
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds: 0, 1, …")] = 5,
-    steps: Annotated[int | None, typer.Option(min=1, help="environment steps [200,000; sets of goals 160,000]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="environment steps [the environment's own number]")] = None,
     goal_weight: Annotated[float | None, typer.Option(help="alpha, weight of the gradient loss [0.2]")] = None,
     settings: Annotated[
         str, typer.Option("--set", help="the agent's other settings, key=value,… [those of the thesis]")
     ] = "",
-    every: Annotated[int | None, typer.Option(min=1, help="steps between looks [2,000; sets of goals 4,000]")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="episodes a look [50; sets of goals 100]")] = None,
+    every: Annotated[int | None, typer.Option(min=1, help="steps between looks [the environment's own number]")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="episodes a look [the environment's own number]")] = None,
     label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
     together: Annotated[
@@ -127,21 +127,15 @@ def plot(
     out: Annotated[Path, typer.Option("--out", "-o", help="picture, .png, .pdf or .svg")],
     title: Annotated[str | None, typer.Option(help="[the environment]")] = None,
     until: UntilOption = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="NoisySeek: also the perfect greedy agent")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="also the perfect greedy agent, where there is one")] = False,
 ) -> None:
     """Draw success, or for sets of goals how many are reached, against steps: mean over seeds and one standard deviation."""
     from vauban.errors import BadInput
     from vauban.rl.curves import draw, read_run
-    from vauban.rl.envs import NoisySeek
-    from vauban.rl.envs import greedy as act
-    from vauban.rl.evaluating import play
+    from vauban.rl.evaluating import greedy_levels
 
     curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
-    levels = {}
-    if greedy:
-        if any(not curve.env.startswith("NoisySeek") for curve in curves):
-            raise BadInput("--greedy: the greedy agent is NoisySeek's; these runs are not")
-        levels["perfect greedy agent"] = float(play(NoisySeek(), act, 2_000, seed=0)[1].mean())
+    levels = greedy_levels([curve.env for curve in curves]) if greedy else {}
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise BadInput(f"--out {out}: a name that ends in .png, .pdf or .svg is needed")
     draw(out, curves, title=title or curves[0].env, levels=levels)

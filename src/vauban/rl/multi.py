@@ -86,8 +86,8 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
         if self.item_rewards is not None:
             return self.item_rewards(achieved, goals).float()
         assert self.env is not None
-        rewards: Tensor = self.env.env_method("item_rewards", achieved, goals, indices=[0])[0]
-        return rewards.float()
+        rewards: Any = self.env.env_method("item_rewards", achieved, goals, indices=[0])[0]
+        return torch.as_tensor(rewards, dtype=torch.float32, device=goals.device)
 
     def _target(self, batch: Any, kept: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target (n, 1), and its gradient in the gates: (m,) for the m real goals, or (n, n_max) without the quick way."""

@@ -25,9 +25,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from vauban.errors import RunRefused
 from vauban.files import replace_file
 from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_manifest, read_rows
-from vauban.rl.envs import WorldVecEnv
+from vauban.rl.envs import ENVIRONMENTS, WorldVecEnv
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_env, make_world
+from vauban.specs import Spec
 
 Tick = Callable[[int], None]
 
@@ -53,6 +54,8 @@ def open_run(folder: Path, plan: Plan, label: str) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
+    if world is not None and (origin := ENVIRONMENTS.origin(Spec.parse(plan.env).name)) is not None:
+        versions[origin.package] = origin.version
     replace_file(path, json.dumps({**wanted, "versions": versions}, indent=1, default=str).encode() + b"\n")
 
 

@@ -13,7 +13,7 @@ from vauban.rl.batched_seeds.networks.items import Items
 from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, descend, descend_along, follow
 from vauban.rl.batched_seeds.networks.set_encoder import SetEncoder
 from vauban.rl.batched_seeds.stack import Boxed, cannot
-from vauban.rl.envs import World
+from vauban.rl.envs import GoalSetWorld, World
 from vauban.rl.multi import MultiReenGAGEDDPG
 from vauban.rl.recipes import Plan
 
@@ -33,6 +33,8 @@ class OverSets(Boxed):
         world = super().refuse(plan, agent)
         if getattr(agent, "goal_weight", 0) and not isinstance(agent, MultiReenGAGEDDPG):
             raise cannot(f"{plan.algo} learns slopes in coordinates; multi-reengage-ddpg is the one for sets of goals")
+        if type(world).item_rewards is not GoalSetWorld.item_rewards:
+            raise cannot(f"{plan.env} has item_rewards of its own; a stack knows those of GoalSetWorld")
         return world
 
     def places(self) -> list[tuple[str, Any]]:

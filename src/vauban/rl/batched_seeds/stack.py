@@ -70,8 +70,10 @@ class Stack:
     def refuse(cls, plan: Plan, agent: Any) -> World:
         """The world of a plan; whatever a stack would do otherwise than the agent itself is refused."""
         world = make_world(plan.env)
-        if world is None or not world.moves_tensors or plan.num_envs != 1:
-            raise cannot(f"{plan.env} does not move tensors: ContinuousSeek, BitFlipping, DriveSeek and NoisySeek do")
+        if world is None or not world.moves_tensors:
+            raise cannot(f"{plan.env} does not move tensors: a world whose moves_tensors is True is needed")
+        if plan.num_envs != 1:
+            raise cannot(f"num_envs={plan.num_envs}: a stack chooses its copies of the world itself, 1 is needed")
         unknown = sorted(set(plan.settings) - {*_KNOWN, *cls.knows})
         if unknown:
             raise cannot(f"{', '.join(unknown)}: only {', '.join(sorted({*_KNOWN, *cls.knows}))} are known to a stack")
