@@ -42,7 +42,7 @@ def test_train_stop_go_on_evaluate_and_plot(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert "run the same command again" in process.communicate(timeout=100)[1]
     assert process.returncode == 130
-    assert list(out.glob("*.checkpoint.zip"))
+    assert list(out.glob("*.checkpoint.pt"))
     (line,) = json.loads(vauban(*words, "--jobs", "1", "--out", out, "--json"))
     assert (line["seeds"], line["steps"], line["run"]) == (2, 1000, "reengage-ddpg, alpha 0.1")
     vauban(*words, "--jobs", "1", "--out", whole, "--json", "--tensorboard")

@@ -170,7 +170,17 @@ def test_complete_seeds_are_never_trained_over(tmp_path: Path) -> None:
         open_run(tmp_path, replace(plan(), together=True), "x")
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other", "key", "device", "no curve", "curve"])
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "evil", "key", "device", "no curve", "curve"])
 def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
@@ -183,6 +193,8 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
         path.write_bytes(b"")
     elif damage == "other":
         path.write_bytes(b"no checkpoint at all")
+    elif damage == "evil":
+        torch.save({"seeds": Evil(tmp_path / "touched")}, path)
     elif damage in ("key", "device"):
         kept = torch.load(path, weights_only=True)
         if damage == "key":
@@ -196,6 +208,7 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
         curve.write_text("steps,success,reward,seconds\n0,zero,-10,0\n50,0,-10,1\n")
     with pytest.raises(BadInput if damage == "curve" else RunRefused, match="no learning curve|remove|--device cuda"):
         train_batched(tmp_path, plan(), [0], device="cpu", tick=lambda _: None)
+    assert not (tmp_path / "touched").exists()
 
 
 def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
+import json
 import os
+import pickle
 import signal
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DDPG, DQN, SAC, HerReplayBuffer
+from stable_baselines3.common.save_util import load_from_zip_file
 
 from vauban.errors import BadInput, RunRefused
 from vauban.rl import MultiReenGAGEDDPG, ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
 from vauban.rl.curves import Curves, curve_file, draw, read_rows, read_run
 from vauban.rl.encoders import GoalImageEncoder
+from vauban.rl.envs import ContinuousSeek, WorldEnv
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, plan, read_settings
 from vauban.rl.seeds import train_seeds
 from vauban.rl.training import load_agent, open_run, train_seed
@@ -52,31 +62,166 @@ def weights(folder: Path, plan: Plan, seed: int = 0) -> list[torch.Tensor]:
     return list(load_agent(folder, plan.algo, plan.env, seed).policy.state_dict().values())
 
 
+def stop_after(steps: int) -> Callable[[int], None]:
+    """A progress callback that sends Ctrl-C once so many steps are done."""
+    done = 0
+
+    def on_progress(more: int) -> None:
+        nonlocal done
+        done += more
+        if done >= steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return on_progress
+
+
 @pytest.mark.parametrize("asked", PLANS, ids=lambda p: p.algo)
 @pytest.mark.parametrize("stops", [(17,), (48, 63)])
 def test_a_run_stopped_at_any_step_ends_as_one_that_was_not(
     asked: Plan, stops: tuple[int, ...], tmp_path: Path
 ) -> None:
+    check_resumed(asked, stops, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(SEEK, settings={**SMALL, "buffer_size": 40, "replay_buffer_kwargs": {"copy_info_dict": True}}),
+        replace(SEEK, num_envs=2),
+        Plan("sac", SEEK.env, {**SMALL, "ent_coef": 0.1}, steps=90, every=30, episodes=5),
+    ],
+    ids=["a buffer that wraps", "two copies", "a fixed temperature"],
+)
+def test_so_does_a_run_with_more_to_keep(asked: Plan, tmp_path: Path) -> None:
+    check_resumed(asked, (66,), tmp_path)
+
+
+def check_resumed(asked: Plan, stops: tuple[int, ...], tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         open_run(folder, asked, "x")
     assert train_seed(whole, asked, 0)
     for stop in stops:
-        done = 0
-
-        def tick(more: int, stop: int = stop) -> None:
-            nonlocal done
-            done += more
-            if done >= stop:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        assert not train_seed(parts, asked, 0, tick=tick)
-        assert sorted(p.suffix for p in parts.glob("seed-0.checkpoint.*")) == [".pkl", ".pkl", ".zip"]
-        assert stop <= done < 90
+        told: list[int] = []
+        send = stop_after(stop)
+        assert not train_seed(parts, asked, 0, tick=lambda more, told=told, send=send: (told.append(more), send(more)))
+        assert sorted(p.suffix for p in parts.glob("*seed-0.checkpoint.*")) == [".pt"]
+        assert stop <= sum(told) < 90
     assert train_seed(parts, asked, 0)
     assert curve(parts) == curve(whole)
     assert all(torch.equal(a, b) for a, b in zip(weights(parts, asked), weights(whole, asked), strict=True))
     assert not list(parts.glob("*checkpoint*"))
+
+
+def test_a_run_stopped_before_its_first_step_begins_anew(tmp_path: Path) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    for folder in (whole, stopped):
+        open_run(folder, SEEK, "x")
+    assert train_seed(whole, SEEK, 0)
+    calls = itertools.count()
+    send = stop_after(0)
+    assert not train_seed(stopped, SEEK, 0, tick=lambda more: send(more) if next(calls) else None)
+    assert next(calls) == 2, "stopped before the first step"
+    assert train_seed(stopped, SEEK, 0)
+    assert curve(stopped) == curve(whole)
+    assert all(torch.equal(a, b) for a, b in zip(weights(stopped, SEEK), weights(whole, SEEK), strict=True))
+
+
+@pytest.mark.filterwarnings("error:.*last trajectory")
+def test_an_environment_of_gymnasium_goes_on_with_a_new_episode(tmp_path: Path) -> None:
+    gymnasium.register("Theirs-v0", entry_point=lambda **settings: WorldEnv(ContinuousSeek(**settings)))
+    asked = replace(SEEK, env="Theirs-v0:dim=2")
+    try:
+        open_run(tmp_path, asked, "x")
+        assert not train_seed(tmp_path, asked, 0, tick=stop_after(48))
+        assert train_seed(tmp_path, asked, 0)
+        assert [row[0] for row in curve(tmp_path)] == [0, 30, 60, 90]
+    finally:
+        gymnasium.registry.pop("Theirs-v0")
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def stopped(folder: Path) -> Path:
+    """The checkpoint of a training that was stopped."""
+    open_run(folder, SEEK, "x")
+    assert not train_seed(folder, SEEK, 0, tick=stop_after(48))
+    return folder / "seed-0.checkpoint.pt"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "evil", "key", "earlier"])
+def test_a_checkpoint_that_is_damaged_or_a_pickle_is_refused_and_not_executed(damage: str, tmp_path: Path) -> None:
+    path, touched = stopped(tmp_path), tmp_path / "touched"
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "evil":
+        torch.save({"attributes": Evil(touched)}, path)
+    elif damage == "key":
+        kept = torch.load(path, weights_only=True)
+        del kept["buffer"]
+        torch.save(kept, path)
+    else:
+        path.rename(path.with_suffix(".rest.pkl"))
+        path.with_suffix(".rest.pkl").write_bytes(pickle.dumps(Evil(touched)))
+    with pytest.raises(RunRefused, match="remove .*train this seed anew"):
+        train_seed(tmp_path, SEEK, 0)
+    assert not touched.exists()
+
+
+def test_an_archive_that_is_not_the_runs_own_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        open_run(tmp_path / name, SEEK, "x")
+    assert train_seed(tmp_path / "one", SEEK, 0)
+    assert train_seed(tmp_path / "two", SEEK, 1)
+    archive, other = tmp_path / "one" / "seed-0.zip", tmp_path / "two" / "seed-1.zip"
+    own = archive.read_bytes()
+    archive.write_bytes(other.read_bytes())
+    with pytest.raises(RunRefused, match=r"seed-0.zip is not the archive .*: put back .* or remove seed-0\.\*"):
+        weights(tmp_path / "one", SEEK)
+    archive.write_bytes(own)
+    assert weights(tmp_path / "one", SEEK)
+    archive.with_suffix(".json").write_text("{}")
+    with pytest.raises(RunRefused, match="seed-0.json is damaged"):
+        weights(tmp_path / "one", SEEK)
+
+
+def test_nothing_in_an_archive_is_executed(tmp_path: Path) -> None:
+    open_run(tmp_path, SEEK, "x")
+    assert train_seed(tmp_path, SEEK, 0)
+    first, touched = weights(tmp_path, SEEK), tmp_path / "touched"
+    archive, record = tmp_path / "seed-0.zip", tmp_path / "seed-0.json"
+    with zipfile.ZipFile(archive) as file:
+        content = {name: file.read(name) for name in file.namelist()}
+    data = json.loads(content["data"])
+    evil = base64.b64encode(pickle.dumps(Evil(touched))).decode()
+    data["lr_schedule"] = {":type:": "x", ":serialized:": evil}
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, part in {**content, "data": json.dumps(data).encode()}.items():
+            file.writestr(name, part)
+    record.unlink()  # a run folder of somebody else may say of its archives what it likes
+    assert all(torch.equal(a, b) for a, b in zip(weights(tmp_path, SEEK), first, strict=True))
+    assert not touched.exists()
+    load_from_zip_file(archive)
+    assert touched.exists(), "the library itself unpickles"
+
+
+def test_an_agent_of_other_settings_is_refused(tmp_path: Path) -> None:
+    open_run(tmp_path, SEEK, "x")
+    assert train_seed(tmp_path, SEEK, 0)
+    assert load_agent(tmp_path, SEEK.algo, SEEK.env, 0, SMALL).num_timesteps == 90
+    with pytest.raises(RunRefused, match="holds no agent of reengage-ddpg .* with these settings"):
+        load_agent(tmp_path, SEEK.algo, SEEK.env, 0, {**SMALL, "net_arch": [8]})
 
 
 def test_ctrl_c_twice_stops_at_once_and_the_usual_handler_comes_back(tmp_path: Path) -> None:

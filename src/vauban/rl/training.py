@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
-import pickle
-import random
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -24,10 +23,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from vauban.errors import RunRefused
 from vauban.files import replace_file
+from vauban.rl.checkpoints import read_checkpoint, restore_agent, snapshot_agent, write_checkpoint
 from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_manifest, read_rows
-from vauban.rl.envs import ENVIRONMENTS, WorldVecEnv
+from vauban.rl.envs import ENVIRONMENTS
 from vauban.rl.evaluating import evaluate
-from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_env, make_world
+from vauban.rl.recipes import Plan, make_agent, make_world
 from vauban.specs import Spec
 
 Tick = Callable[[int], None]
@@ -73,11 +73,10 @@ def train_seed(
         return True
     rows = read_rows(path) if path.exists() else []
     logs = str(folder / "tensorboard") if tensorboard else None
-    agent = _resume(path, plan, device)
+    agent = _resume(path, plan, seed, device, logs)
     if agent is None:
         agent, rows = make_agent(plan, seed, device, logs), []
     else:
-        agent.tensorboard_log = logs
         rows = [row for row in rows if row["steps"] <= agent.num_timesteps]
     write_rows(path, rows)
     tick(agent.num_timesteps)
@@ -93,19 +92,12 @@ def train_seed(
                     tb_log_name=f"seed-{seed}",
                 )
         except Interrupted:
-            _checkpoint(agent, path)
+            if agent.num_timesteps:  # before its first step a training begins anew, with its first episode
+                write_checkpoint(_checkpoint_file(path), snapshot_agent(agent))
             return False
     save_agent(agent, path)
-    for left in _checkpoint_files(path):
-        left.unlink(missing_ok=True)
+    _checkpoint_file(path).unlink(missing_ok=True)
     return True
-
-
-def save_agent(agent: Any, curve: Path) -> None:
-    """Put a trained agent beside its curve: whole, or not at all."""
-    part = curve.with_suffix(".part.zip")
-    agent.save(part)
-    os.replace(part, curve.with_suffix(".zip"))
 
 
 def is_complete(curve: Path, steps: int) -> bool:
@@ -191,58 +183,79 @@ def interruptible() -> Iterator[list[bool]]:
             signal.signal(number, handler)
 
 
-def _checkpoint_files(path: Path) -> tuple[Path, Path, Path]:
-    return tuple(path.with_suffix(f".checkpoint.{kind}") for kind in ("zip", "buffer.pkl", "rest.pkl"))  # type: ignore[return-value]
+def _checkpoint_file(curve: Path) -> Path:
+    return curve.with_suffix(".checkpoint.pt")
 
 
-def _checkpoint(agent: Any, path: Path) -> None:
-    """Keep agent, replay buffer, environment and the state of every random generator."""
-    model, buffer, rest = _checkpoint_files(path)
-    rest.unlink(missing_ok=True)
-    agent.save(model)
-    agent.save_replay_buffer(buffer)
-    env = agent.env if isinstance(agent.env, WorldVecEnv) else None
-    state = {
-        "env": env,
-        "random": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "action_space": agent.action_space,
-    }
-    replace_file(rest, pickle.dumps(state))
-
-
-def _resume(path: Path, plan: Plan, device: str) -> Any:
-    model, buffer, rest = _checkpoint_files(path)
-    if not rest.exists():
+def _resume(curve: Path, plan: Plan, seed: int, device: str, tensorboard: str | None) -> Any:
+    """The agent of a seed's checkpoint, or None where there is none."""
+    path, former = _checkpoint_file(curve), curve.with_suffix(".checkpoint.rest.pkl")
+    if not path.exists():
+        if former.exists():
+            raise RunRefused(
+                f"{former} was written by an earlier version as a pickle, and pickles are not read: resume it with that "
+                f"version, or remove {curve.stem}.checkpoint.* to train this seed anew"
+            )
         return None
+    agent = make_agent(plan, seed, device, tensorboard)
     try:
-        return _taken_up(model, buffer, rest, plan, device)
+        restore_agent(agent, read_checkpoint(path))
     except Exception as problem:
+        why = (str(problem).splitlines() or [type(problem).__name__])[0][:200]
         raise RunRefused(
-            f"{rest} cannot be taken up ({problem or type(problem).__name__}): it is damaged, or of another version; remove "
-            f"{path.stem}.checkpoint.* to train this seed anew"
+            f"{path} cannot be resumed ({why}): it is damaged, or of another version; remove it to train this seed anew"
         ) from None
-
-
-def _taken_up(model: Path, buffer: Path, rest: Path, plan: Plan, device: str) -> Any:
-    state = pickle.loads(rest.read_bytes())
-    env = state["env"] if state["env"] is not None else make_env(plan.env, plan.num_envs)
-    agent: Any = ALGORITHMS[plan.algo].load(model, env=env, device=device, force_reset=state["env"] is None)
-    agent.load_replay_buffer(buffer, truncate_last_traj=state["env"] is None)
-    agent.action_space = state["action_space"]
-    random.setstate(state["random"])
-    np.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    agent.tensorboard_log = tensorboard
     return agent
 
 
-def load_agent(folder: Path, algo: str, env: str, seed: int) -> BaseAlgorithm:
-    """The trained agent of a seed."""
-    return ALGORITHMS[algo].load(curve_file(folder, seed).with_suffix(".zip"), env=make_env(env), device="cpu")
+def save_agent(agent: Any, curve: Path) -> None:
+    """Write a trained agent beside its curve as Stable-Baselines3 does, and the archive's SHA-256 to `seed-N.json`."""
+    archive, part = curve.with_suffix(".zip"), curve.with_suffix(".part.zip")
+    agent.save(part)
+    archive.unlink(missing_ok=True)
+    replace_file(_record_file(curve), json.dumps({"sha256": _digest(part)}).encode() + b"\n")
+    os.replace(part, archive)
+
+
+def load_agent(
+    folder: Path, algo: str, env: str, seed: int, settings: Mapping[str, Any] | None = None
+) -> BaseAlgorithm:
+    """The trained agent of a seed: made anew with the settings of `run.json`, or those given, and the archive's weights.
+
+    Nothing in the archive is executed: its weights are read as tensors. Stable-Baselines3's own `load` unpickles the rest of an
+    archive, which can run any code: give it archives from people you trust only. An archive whose SHA-256 is not the one in
+    `seed-N.json` is refused.
+    """
+    curve = curve_file(folder, seed)
+    archive, record = curve.with_suffix(".zip"), _record_file(curve)
+    anew = f"put back what vauban rl train wrote, or remove {curve.stem}.* and train this seed anew"
+    if record.exists():
+        try:
+            expected = json.loads(record.read_text())["sha256"]
+        except (ValueError, KeyError, TypeError):
+            raise RunRefused(f"{record} is damaged: {anew}") from None
+        if _digest(archive) != expected:
+            raise RunRefused(f"{archive} is not the archive that was written here (its SHA-256 differs): {anew}")
+    own = read_manifest(folder).get("settings", {}) if settings is None else settings
+    agent = make_agent(Plan(algo, env, own, steps=1), seed, "cpu")
+    try:
+        agent.set_parameters(str(archive), device="cpu")
+        with zipfile.ZipFile(archive) as content:
+            agent.num_timesteps = int(json.loads(content.read("data"))["num_timesteps"])
+    except Exception as problem:
+        why = (str(problem).splitlines() or [type(problem).__name__])[0][:200]
+        raise RunRefused(f"{archive} holds no agent of {algo} on {env} with these settings ({why}): {anew}") from None
+    return agent
+
+
+def _record_file(curve: Path) -> Path:
+    return curve.with_suffix(".json")
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_rows(path: Path, rows: list[dict[str, float]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable
@@ -14,13 +13,13 @@ import torch
 from stable_baselines3 import DQN, SAC
 
 from vauban.errors import RunRefused
-from vauban.files import replace_file
 from vauban.rl.batched_seeds.ddpg import DDPGStack
 from vauban.rl.batched_seeds.dqn import DQNStack
 from vauban.rl.batched_seeds.goal_sets import GoalSetStack
 from vauban.rl.batched_seeds.pictures import PictureStack
 from vauban.rl.batched_seeds.sac import SACStack
 from vauban.rl.batched_seeds.stack import Stack
+from vauban.rl.checkpoints import read_checkpoint, write_checkpoint
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
 from vauban.rl.training import Tick, append_row, interruptible, is_complete, look_seed, save_agent, write_rows
@@ -138,10 +137,8 @@ def train_batched(
 def _put_down(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
     """Keep the whole stack, in one step."""
     stack.check()
-    content = io.BytesIO()
     kept = {"seeds": seeds, "steps": steps, "seconds": seconds, "device": torch.device(stack.device).type}
-    torch.save({**kept, "stack": stack.snapshot()}, content)
-    replace_file(folder / CHECKPOINT, content.getvalue())
+    write_checkpoint(folder / CHECKPOINT, {**kept, "stack": stack.snapshot()})
 
 
 def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, float]:
@@ -150,7 +147,7 @@ def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, 
     steps, seconds = None, 0.0
     if path.exists():
         try:
-            kept = torch.load(path, weights_only=True, map_location="cpu")
+            kept = read_checkpoint(path)
             for name, here in (("seeds", len(seeds)), ("device", device)):
                 there = len(kept[name]) if name == "seeds" else kept[name]
                 if there != here:

@@ -74,9 +74,9 @@ class WorldEnv(gymnasium.Env[Any, Any]):
 class _Copies:
     """n copies of a world that start anew, each when its time is up."""
 
-    def __init__(self, world: World, copies: int, rng: np.random.Generator):
+    def __init__(self, world: World, copies: int, rng: np.random.Generator, state: State | None = None):
         self.world, self.copies, self.rng = world, copies, rng
-        self.state = world.begin(copies, rng)
+        self.state = world.begin(copies, rng) if state is None else state
         self.clock = np.zeros(copies, np.int64)
 
     def step(self, actions: Array) -> tuple[dict[str, Array], Array, Array, Array]:
@@ -170,6 +170,24 @@ class WorldVecEnv(VecEnv):
             self._totals[over] = 0
             seen = self._copies.renew(over)
         return seen, rewards, over, infos
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every copy is in its episode, as arrays and plain values; `load_state_dict` of an equal world takes it."""
+        assert self._copies is not None, "call reset() before state_dict()"
+        return {
+            "state": self._copies.state,
+            "clock": self._copies.clock,
+            "totals": self._totals,
+            "rng": self._copies.rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = state["rng"]
+        self._copies = _Copies(self.world, self.num_envs, rng, state["state"])
+        self._copies.clock, self._totals = state["clock"], state["totals"]
+        self._reset_seeds()
 
     def close(self) -> None:
         """Nothing is open."""
