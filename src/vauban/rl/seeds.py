@@ -30,7 +30,8 @@ def train_seeds(
     """
     if jobs == 1 or len(seeds) == 1:
         return all(train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, tick=tick) for seed in seeds)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # imports torch once for all processes
+    context.set_forkserver_preload([__name__])
     told: Any = context.Queue()
     running: dict[int, Any] = {}
     waiting, complete = list(seeds), True
