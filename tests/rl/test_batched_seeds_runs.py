@@ -70,8 +70,8 @@ def described(asked: Plan) -> str:
     [
         plan(goal_weight=0.2),
         plan("sac"),
-        sets(),
         bits(),
+        pytest.param(sets(), marks=pytest.mark.slow),
         pytest.param(replace(sets(batch_size=256), precision="bf16"), marks=pytest.mark.slow),
         pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
     ],
@@ -85,6 +85,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
 @pytest.mark.parametrize(
     "asked",
     [
+        sets(encoder="sets"),
         replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
         replace(
             sets(env="DriveSeek-v0:max_goals=9,horizon=10", encoder="pictures", batch_size=4, learning_starts=10),
@@ -129,8 +130,9 @@ def check_resumed(asked: Plan, tmp_path: Path) -> None:
     assert torch.equal(ends[0][1], ends[1][1])
 
 
+@pytest.mark.usefixtures("small_encoders")
 def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path) -> None:
-    asked, curves = sets(env="NoisySeek-v0:max_goals=5"), []
+    asked, curves = sets(env="NoisySeek-v0:max_goals=5", encoder="sets"), []
     for name, stops in (("whole", False), ("stopped", True)):
         open_run(tmp_path / name, asked, "x")
         if stops:
