@@ -72,7 +72,7 @@ def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None
     )  # fmt: skip
     done = 0
 
-    def tick(steps: int) -> None:
+    def on_progress(steps: int) -> None:
         nonlocal done
         done += steps
 
@@ -80,7 +80,9 @@ def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None
     try:
         open_run(folder / name, asked, label)
         out_of_time = lambda: time.monotonic() > ends  # noqa: E731
-        train_batched(folder / name, asked, list(range(seeds)), device=device, tick=tick, stop=out_of_time)
+        train_batched(
+            folder / name, asked, list(range(seeds)), device=device, on_progress=on_progress, stop=out_of_time
+        )
     except Exception:
         traceback.print_exc()
     print(f"{name}: {done // seeds:,} of {asked.steps:,} steps, {time.monotonic() - began:.0f} s", flush=True)

@@ -33,7 +33,7 @@ def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: 
     asked = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=1,epsilon=0.4", settings, steps=600, every=200, episodes=50)
     open_run(tmp_path, asked, "x")
     told: list[int] = []
-    assert train_batched(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, asked, [0, 1], device="cpu", on_progress=told.append)
     assert sum(told) == 1200
     ends = []
     for seed in (0, 1):
@@ -47,7 +47,7 @@ def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: 
         assert again[0] == pytest.approx(rows[-1]["success"])
     assert min(ends) > 0.9
     stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
-    assert train_batched(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, asked, [0, 1], device="cpu", on_progress=told.append)
     assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
 
 
@@ -55,7 +55,7 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
     stack: Any = stack_of(bits(), [0, 1], "cpu")
     assert (stack.copies, stack.moves, stack.updates, stack.steps_a_round) == (16, 4, 40, 64)
     open_run(tmp_path, bits(), "x")
-    assert train_batched(tmp_path, bits(), [0, 1], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, bits(), [0, 1], device="cpu", on_progress=lambda _: None)
     rows = read_rows(curve_file(tmp_path, 1))
     assert [row["steps"] for row in rows] == [0, 320, 640]
     assert rows[-1]["success"] >= rows[0]["success"]
@@ -110,13 +110,13 @@ def check_resumed(asked: Plan, tmp_path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
             return False
 
-        complete = train_batched(folder, asked, [0, 1], device="cpu", tick=lambda _: None, stop=stop)
+        complete = train_batched(folder, asked, [0, 1], device="cpu", on_progress=lambda _: None, stop=stop)
         assert complete != stops
         if stops:
             with pytest.raises(RunRefused, match="stopped with --seeds 2"):
-                train_batched(folder, asked, [0], device="cpu", tick=lambda _: None)
+                train_batched(folder, asked, [0], device="cpu", on_progress=lambda _: None)
             again: list[int] = []
-            assert train_batched(folder, asked, [0, 1], device="cpu", tick=again.append)
+            assert train_batched(folder, asked, [0, 1], device="cpu", on_progress=again.append)
             assert again[0] > asked.steps
             assert sum(again) == 2 * asked.steps
         assert not list(folder.glob("*.pt"))
@@ -137,9 +137,9 @@ def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path
         open_run(tmp_path / name, asked, "x")
         if stops:
             assert not train_batched(
-                tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None, stop=lambda: True
+                tmp_path / name, asked, [0, 1], device="cpu", on_progress=lambda _: None, stop=lambda: True
             )
-        assert train_batched(tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None)
+        assert train_batched(tmp_path / name, asked, [0, 1], device="cpu", on_progress=lambda _: None)
         curves.append([{**row, "seconds": 0} for row in read_rows(curve_file(tmp_path / name, 0))])
     assert [row["steps"] for row in curves[0]] == [0, 40, 80]
     assert curves[0] == curves[1]
@@ -157,16 +157,16 @@ def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path
 )
 def test_trainings_of_odd_and_short_lengths(asked: Plan, tmp_path: Path) -> None:
     open_run(tmp_path, asked, "x")
-    assert train_batched(tmp_path, asked, [0], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, asked, [0], device="cpu", on_progress=lambda _: None)
     assert read_rows(curve_file(tmp_path, 0))[-1]["steps"] >= asked.steps
 
 
 def test_complete_seeds_are_never_trained_over(tmp_path: Path) -> None:
     open_run(tmp_path, plan(), "x")
-    assert train_batched(tmp_path, plan(), [0, 1], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, plan(), [0, 1], device="cpu", on_progress=lambda _: None)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(RunRefused, match="2 complete seeds of 3.*--seeds 2"):
-        train_batched(tmp_path, plan(), [0, 1, 2], device="cpu", tick=lambda _: None)
+        train_batched(tmp_path, plan(), [0, 1, 2], device="cpu", on_progress=lambda _: None)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(RunRefused, match="together=True instead of False"):
         open_run(tmp_path, replace(plan(), together=True), "x")
@@ -186,7 +186,9 @@ class Evil:
 def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
-    assert not train_batched(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=lambda: next(rounds) == 60)
+    assert not train_batched(
+        tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None, stop=lambda: next(rounds) == 60
+    )
     path, curve = tmp_path / CHECKPOINT, curve_file(tmp_path, 0)
     content = path.read_bytes()
     if damage == "cut":
@@ -209,7 +211,7 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
     else:
         curve.write_text("steps,success,reward,seconds\n0,zero,-10,0\n50,0,-10,1\n")
     with pytest.raises(BadInput if damage == "curve" else RunRefused, match="no learning curve|remove|--device cuda"):
-        train_batched(tmp_path, plan(), [0], device="cpu", tick=lambda _: None)
+        train_batched(tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None)
     assert not (tmp_path / "touched").exists()
 
 
@@ -227,13 +229,13 @@ def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
         return False
 
     with pytest.raises(RuntimeError, match="killed"):
-        train_batched(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=killed)
+        train_batched(tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None, stop=killed)
     told: list[int] = []
-    assert train_batched(tmp_path, plan(), [0], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, plan(), [0], device="cpu", on_progress=told.append)
     assert told[0] == 50
     whole = tmp_path / "whole"
     open_run(whole, plan(), "x")
-    assert train_batched(whole, plan(), [0], device="cpu", tick=lambda _: None)
+    assert train_batched(whole, plan(), [0], device="cpu", on_progress=lambda _: None)
     one, two = (load_agent(folder, plan().algo, plan().env, 0) for folder in (tmp_path, whole))
     for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
         assert torch.equal(a, b)

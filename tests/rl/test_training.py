@@ -105,7 +105,7 @@ def check_resumed(asked: Plan, tmp_path: Path, *trainings: tuple[int, ...]) -> N
             told: list[int] = []
             send = stop_after(stop)
             assert not train_seed(
-                parts, asked, 0, tick=lambda more, told=told, send=send: (told.append(more), send(more))
+                parts, asked, 0, on_progress=lambda more, told=told, send=send: (told.append(more), send(more))
             )
             assert sorted(p.suffix for p in parts.glob("*seed-0.checkpoint.*")) == [".pt"]
             assert stop <= sum(told) < 90
@@ -122,7 +122,7 @@ def test_a_run_stopped_before_its_first_step_begins_anew(tmp_path: Path) -> None
     assert train_seed(whole, SEEK, 0)
     calls = itertools.count()
     send = stop_after(0)
-    assert not train_seed(stopped, SEEK, 0, tick=lambda more: send(more) if next(calls) else None)
+    assert not train_seed(stopped, SEEK, 0, on_progress=lambda more: send(more) if next(calls) else None)
     assert next(calls) == 2, "stopped before the first step"
     assert train_seed(stopped, SEEK, 0)
     assert curve(stopped) == curve(whole)
@@ -135,7 +135,7 @@ def test_an_environment_of_gymnasium_goes_on_with_a_new_episode(tmp_path: Path) 
     asked = replace(SEEK, env="Theirs-v0:dim=2")
     try:
         open_run(tmp_path, asked, "x")
-        assert not train_seed(tmp_path, asked, 0, tick=stop_after(48))
+        assert not train_seed(tmp_path, asked, 0, on_progress=stop_after(48))
         assert train_seed(tmp_path, asked, 0)
         assert [row[0] for row in curve(tmp_path)] == [0, 30, 60, 90]
     finally:
@@ -155,7 +155,7 @@ class Evil:
 def stopped(folder: Path) -> Path:
     """The checkpoint of a training that was stopped."""
     open_run(folder, SEEK, "x")
-    assert not train_seed(folder, SEEK, 0, tick=stop_after(48))
+    assert not train_seed(folder, SEEK, 0, on_progress=stop_after(48))
     return folder / "seed-0.checkpoint.pt"
 
 
@@ -235,18 +235,18 @@ def test_ctrl_c_twice_stops_at_once_and_the_usual_handler_comes_back(tmp_path: P
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train_seed(tmp_path, SEEK, 0, tick=lambda more: twice(more) if more else None)
+        train_seed(tmp_path, SEEK, 0, on_progress=lambda more: twice(more) if more else None)
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_seeds_differ_are_repeatable_and_complete_ones_are_left_alone(tmp_path: Path) -> None:
     open_run(tmp_path, SEEK, "x")
-    assert train_seeds(tmp_path, SEEK, [0, 1], tick=lambda _: None)
+    assert train_seeds(tmp_path, SEEK, [0, 1], on_progress=lambda _: None)
     first, second = weights(tmp_path, SEEK, 0), weights(tmp_path, SEEK, 1)
     assert not torch.equal(first[0], second[0])
     stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
     told: list[int] = []
-    assert train_seeds(tmp_path, SEEK, [0, 1], tick=told.append)
+    assert train_seeds(tmp_path, SEEK, [0, 1], on_progress=told.append)
     assert told == [90, 90]
     assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
     curve_file(tmp_path, 0).unlink()
@@ -259,7 +259,7 @@ def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -
     for folder, jobs in ((apart, 1), (together, 2)):
         open_run(folder, SEEK, "x")
         told: list[int] = []
-        assert train_seeds(folder, SEEK, [0, 1], jobs=jobs, tick=told.append)
+        assert train_seeds(folder, SEEK, [0, 1], jobs=jobs, on_progress=told.append)
         assert sum(told) == 180
     assert curve(apart, 0) == curve(together, 0)
     assert curve(apart, 1) == curve(together, 1)
@@ -268,7 +268,7 @@ def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -
 def test_a_problem_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
     wrong = Plan("ddpg", "BitFlipping-v0:dim=3", {}, steps=20)
     with pytest.raises(BadInput, match="does not fit"):
-        train_seeds(tmp_path, wrong, [0, 1], jobs=2, tick=lambda _: None)
+        train_seeds(tmp_path, wrong, [0, 1], jobs=2, on_progress=lambda _: None)
 
 
 def test_looks_are_at_the_multiples_and_at_the_end(tmp_path: Path) -> None:

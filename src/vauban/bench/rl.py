@@ -17,7 +17,7 @@ FILLED = 1_000
 
 
 def measure(
-    algo: str, env: str, batch: int, goal_weight: float, seconds: float, device: str, tick: Callable[[int], None]
+    algo: str, env: str, batch: int, goal_weight: float, seconds: float, device: str, on_progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """Updates per second of the library ("library"), of Vauban without gradient loss ("plain") and with it ("vauban").
 
@@ -36,7 +36,7 @@ def measure(
         "vauban": _filled(Plan(ours, env, {**shared, "goal_weight": goal_weight}, steps=FILLED), device),
     }
     ways = {name: _updates(agent, batch) for name, agent in agents.items()}
-    rates: dict[str, Any] = dict(in_turns(ways, 1, seconds, torch.device(device), tick))
+    rates: dict[str, Any] = dict(in_turns(ways, 1, seconds, torch.device(device), on_progress))
     return {
         "algo": algo,
         "env": env,

@@ -90,12 +90,18 @@ def train(
         make_agent(plan, 0, where)
     open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
     at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
-    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as tick:
+    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as on_progress:
         if together:
-            done = train_batched(out, plan, list(range(seeds)), device=where, tick=tick)
+            done = train_batched(out, plan, list(range(seeds)), device=where, on_progress=on_progress)
         else:
             done = train_seeds(
-                out, plan, list(range(seeds)), jobs=at_once, device=where, tensorboard=tensorboard, tick=tick
+                out,
+                plan,
+                list(range(seeds)),
+                jobs=at_once,
+                device=where,
+                tensorboard=tensorboard,
+                on_progress=on_progress,
             )
     if not done:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from typing import Any
 
 from vauban.errors import VaubanError
 from vauban.rl.recipes import Plan
-from vauban.rl.training import Interrupted, Tick, train_seed
+from vauban.rl.training import Interrupted, ProgressCallback, train_seed
 
 
 def train_seeds(
@@ -22,14 +22,17 @@ def train_seeds(
     jobs: int = 1,
     device: str = "cpu",
     tensorboard: bool = False,
-    tick: Tick,
+    on_progress: ProgressCallback,
 ) -> bool:
     """Train every seed that is not complete, `jobs` at a time; returns False if Ctrl-C came, with checkpoints kept.
 
     An update on these small networks keeps one core busy and gains nothing from a second one: a process a seed is the fast way.
     """
     if jobs == 1 or len(seeds) == 1:
-        return all(train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, tick=tick) for seed in seeds)
+        return all(
+            train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, on_progress=on_progress)
+            for seed in seeds
+        )
     context = multiprocessing.get_context("forkserver")  # imports torch once for all processes
     context.set_forkserver_preload([__name__])
     told: Any = context.Queue()
@@ -59,7 +62,7 @@ def train_seeds(
             elif kind == "problem":
                 raise what
             else:
-                tick(what)
+                on_progress(what)
     except KeyboardInterrupt:
         for process in running.values():
             if process.is_alive() and process.pid:
@@ -81,7 +84,7 @@ def _work(folder: Path, plan: Plan, seed: int, device: str, tensorboard: bool, t
     parent = multiprocessing.parent_process()
     pending = 0
 
-    def tick(more: int) -> None:
+    def on_progress(more: int) -> None:
         nonlocal pending
         pending += more
         if pending >= 100:
@@ -91,7 +94,7 @@ def _work(folder: Path, plan: Plan, seed: int, device: str, tensorboard: bool, t
                 raise Interrupted
 
     try:
-        complete = train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, tick=tick)
+        complete = train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, on_progress=on_progress)
         told.put((seed, "steps", pending))
         told.put((seed, "done", complete))
     except Exception as problem:

@@ -30,7 +30,7 @@ from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan, make_agent, make_world
 from vauban.specs import Spec
 
-Tick = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
 class Interrupted(Exception):
@@ -60,7 +60,13 @@ def open_run(folder: Path, plan: Plan, label: str) -> None:
 
 
 def train_seed(
-    folder: Path, plan: Plan, seed: int, *, device: str = "cpu", tensorboard: bool = False, tick: Tick = lambda _: None
+    folder: Path,
+    plan: Plan,
+    seed: int,
+    *,
+    device: str = "cpu",
+    tensorboard: bool = False,
+    on_progress: ProgressCallback = lambda _: None,
 ) -> bool:
     """Train one seed of a plan to its end; returns False if it was interrupted, with a checkpoint to go on from.
 
@@ -69,7 +75,7 @@ def train_seed(
     """
     path = curve_file(folder, seed)
     if is_complete(path, plan.steps):
-        tick(plan.steps)
+        on_progress(plan.steps)
         return True
     rows = read_rows(path) if path.exists() else []
     logs = str(folder / "tensorboard") if tensorboard else None
@@ -79,9 +85,9 @@ def train_seed(
     else:
         rows = [row for row in rows if row["steps"] <= agent.num_timesteps]
     write_rows(path, rows)
-    tick(agent.num_timesteps)
+    on_progress(agent.num_timesteps)
     with interruptible() as asked:
-        between = _Between(Looks(path, plan, seed, agent, rows), tick, asked)
+        between = _Between(Looks(path, plan, seed, agent, rows), on_progress, asked)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*last trajectory in the replay buffer.*")
@@ -134,9 +140,9 @@ def look_seed(seed: int, steps: int) -> int:
 class _Between(BaseCallback):
     """Looks, tells of progress and stops: always between an update and the next step, where nothing is half done."""
 
-    def __init__(self, looks: Looks, tick: Tick, asked: list[bool]):
+    def __init__(self, looks: Looks, on_progress: ProgressCallback, asked: list[bool]):
         super().__init__()
-        self.looks, self.tick, self.asked, self.told = looks, tick, asked, 0
+        self.looks, self.on_progress, self.asked, self.told = looks, on_progress, asked, 0
 
     def _on_training_start(self) -> None:
         self.told = self.model.num_timesteps
@@ -157,7 +163,7 @@ class _Between(BaseCallback):
             self.looks.look(self.told)
 
     def _tell(self) -> None:
-        self.tick(self.model.num_timesteps - self.told)
+        self.on_progress(self.model.num_timesteps - self.told)
         self.told = self.model.num_timesteps
 
 

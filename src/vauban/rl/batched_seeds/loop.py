@@ -22,7 +22,15 @@ from vauban.rl.batched_seeds.stack import Stack
 from vauban.rl.checkpoints import read_checkpoint, write_checkpoint
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
-from vauban.rl.training import Tick, append_row, interruptible, is_complete, look_seed, save_agent, write_rows
+from vauban.rl.training import (
+    ProgressCallback,
+    append_row,
+    interruptible,
+    is_complete,
+    look_seed,
+    save_agent,
+    write_rows,
+)
 
 CHECKPOINT = "together.checkpoint.pt"
 _WARM_UP = 3
@@ -74,7 +82,13 @@ class Replayed:
 
 
 def train_batched(
-    folder: Path, plan: Plan, seeds: list[int], *, device: str, tick: Tick, stop: Callable[[], bool] = lambda: False
+    folder: Path,
+    plan: Plan,
+    seeds: list[int],
+    *,
+    device: str,
+    on_progress: ProgressCallback,
+    stop: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Train all seeds of a plan side by side; curves and agents are kept as `train_seed` keeps them.
 
@@ -83,7 +97,7 @@ def train_batched(
     """
     done = [seed for seed in seeds if is_complete(curve_file(folder, seed), plan.steps)]
     if len(done) == len(seeds):
-        tick(plan.steps * len(seeds))
+        on_progress(plan.steps * len(seeds))
         return True
     if done and not (folder / CHECKPOINT).exists():
         raise RunRefused(
@@ -99,7 +113,7 @@ def train_batched(
         behind, seconds = _take_up(folder, stack, seeds)
         steps = behind or 0
         began = time.perf_counter() - seconds
-        tick(len(seeds) * steps)
+        on_progress(len(seeds) * steps)
         told, looked = steps, -plan.every if behind is None else steps
         rounds, blindly = Replayed(stack, stack.round), Replayed(stack, lambda: stack.move(blindly=True))
         kept, wait = time.perf_counter(), _KEEP
@@ -114,7 +128,7 @@ def train_batched(
                     kept = time.perf_counter()
                     wait = max(_KEEP, _RARELY * (kept - now))
             if steps - told >= _TELL or steps >= plan.steps:
-                tick(len(seeds) * (steps - told))
+                on_progress(len(seeds) * (steps - told))
                 told = steps
             if steps >= plan.steps:
                 break
