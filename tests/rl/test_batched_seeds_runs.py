@@ -19,7 +19,7 @@ from vauban.rl.batched_seeds.loop import CHECKPOINT
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.training import load_agent, look_seed, open_run
+from vauban.rl.training import evaluation_seed, load_agent, open_run
 
 
 def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def check_resumed(asked: Plan, tmp_path: Path) -> None:
         rows = [{**row, "seconds": 0} for row in read_rows(curve_file(folder, 1))]
         agent: Any = load_agent(folder, asked.algo, asked.env, 1)
         if asked.precision == "fp32":
-            played = evaluate(agent, asked.env, asked.episodes, seed=look_seed(1, int(rows[-1]["steps"])))
+            played = evaluate(agent, asked.env, asked.episodes, seed=evaluation_seed(1, int(rows[-1]["steps"])))
             assert played == pytest.approx((rows[-1]["success"], rows[-1]["reward"]), abs=1e-5)
         ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
     assert ends[0][0] == ends[1][0]

@@ -176,7 +176,7 @@ def test_a_checkpoint_that_is_damaged_or_a_pickle_is_refused_and_not_executed(da
     else:
         path.rename(path.with_suffix(".rest.pkl"))
         path.with_suffix(".rest.pkl").write_bytes(pickle.dumps(Evil(touched)))
-    with pytest.raises(RunRefused, match="remove .*train this seed anew"):
+    with pytest.raises(RunRefused, match="remove .*train this seed again"):
         train_seed(tmp_path, SEEK, 0)
     assert not touched.exists()
 

@@ -25,9 +25,9 @@ from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
 from vauban.rl.training import (
     ProgressCallback,
     append_row,
+    evaluation_seed,
     interruptible,
     is_complete,
-    look_seed,
     save_agent,
     write_rows,
 )
@@ -108,7 +108,7 @@ def train_batched(
     if device.startswith("cuda"):  # where several stacks share a GPU, small ones go first
         world = make_world(plan.env)
         stream = torch.cuda.stream(torch.cuda.Stream(priority=0 if world is not None and world.goal_set else -1))
-    with stream, interruptible() as asked:
+    with stream, interruptible() as stop_requested:
         stack = stack_of(plan, seeds, device)
         behind, seconds = _take_up(folder, stack, seeds)
         steps = behind or 0
@@ -132,7 +132,7 @@ def train_batched(
                 told = steps
             if steps >= plan.steps:
                 break
-            if asked or stop():
+            if stop_requested.is_set() or stop():
                 _put_down(folder, stack, seeds, steps, time.perf_counter() - began)
                 return False
             if steps < stack.first.learning_starts:
@@ -186,7 +186,7 @@ def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, 
 
 
 def _look(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
-    success, reward = stack.play(stack.plan.episodes, [look_seed(seed, steps) for seed in seeds])
+    success, reward = stack.play(stack.plan.episodes, [evaluation_seed(seed, steps) for seed in seeds])
     for seed, hits, total in zip(seeds, success.tolist(), reward.tolist(), strict=True):
         row = {"steps": steps, "success": hits, "reward": total, "seconds": round(seconds, 2)}
         append_row(curve_file(folder, seed), row)
