@@ -271,7 +271,7 @@ def test_a_problem_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
         train_seeds(tmp_path, wrong, [0, 1], jobs=2, on_progress=lambda _: None)
 
 
-def test_looks_are_at_the_multiples_and_at_the_end(tmp_path: Path) -> None:
+def test_evaluations_are_at_the_multiples_and_at_the_end(tmp_path: Path) -> None:
     asked = Plan("ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=70, every=20, episodes=4)
     open_run(tmp_path, asked, "DDPG")
     assert train_seed(tmp_path, asked, 0)
@@ -303,11 +303,11 @@ def test_runs_of_different_length_are_compared_over_the_same_steps() -> None:
     assert curves.until(25).summary()["steps"] == 20
     assert curves.until(25).areas == pytest.approx([0.75])
     assert curves.until(30).areas == pytest.approx(curves.areas)
-    with pytest.raises(BadInput, match="first look"):
+    with pytest.raises(BadInput, match="first evaluation"):
         curves.until(-1)
 
 
-def test_curves_are_compared_at_looks_that_all_seeds_have(tmp_path: Path) -> None:
+def test_curves_are_compared_at_steps_at_which_all_seeds_were_evaluated(tmp_path: Path) -> None:
     open_run(tmp_path, Plan("ddpg", "ContinuousSeek-v0:dim=2", steps=30, every=10), "x")
     head = "steps,success,reward,seconds\n"
     curve_file(tmp_path, 0).write_text(head + "0,0,-9,0\n10,0.1,-8,1\n30,0.3,-6,3\n")

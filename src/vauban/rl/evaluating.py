@@ -1,4 +1,4 @@
-"""How often an agent reaches its goals."""
+"""Evaluation of agents: episodes played with the best actions, success and summed reward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Act = Callable[[dict[str, np.ndarray]], np.ndarray]
 
 
 def play(world: World, act: Act, episodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Success (a goal was ever reached) and summed reward of each of `episodes`, played side by side."""
+    """Success (a goal was ever reached) and summed reward of each of `episodes`, played as copies of one world."""
     env = WorldVecEnv(world, episodes)
     env.seed(seed)
     seen = env.reset()

@@ -1,4 +1,4 @@
-"""Which algorithm on which environment with which settings: the thesis's, unless others are given."""
+"""Plans of trainings and the agents they describe, with the thesis's settings as defaults."""
 
 from __future__ import annotations
 
@@ -40,9 +40,16 @@ ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pic
 
 @dataclass(frozen=True)
 class Plan:
-    """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at.
+    """Everything that defines a training except its seed.
 
-    `together`: all seeds as one batched program. `precision`: "bf16" lets encoders of goal sets compute in bfloat16 there.
+    algo: a name of `ALGORITHMS`.
+    env: `Name-v0:key=value,…`.
+    settings: the agent's settings that differ from the defaults.
+    steps: environment steps of each seed.
+    every: steps between two evaluations, of `episodes` episodes each.
+    num_envs: copies of the environment in one agent's training.
+    precision: "bf16" lets encoders of goal sets compute in bfloat16 in a batched training.
+    together: train all seeds as one batched program (`--together`).
     """
 
     algo: str
@@ -138,10 +145,10 @@ def make_env(env: str, copies: int = 1) -> VecEnv:
 
 
 def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | None = None) -> BaseAlgorithm:
-    """A fresh agent of a plan.
+    """A new agent of a plan.
 
-    Besides the agent's own arguments, settings may hold `noise` (of actions), `net_arch` and, for sets of goals, `share_encoder`
-    (G.6.2) and `encoder`: sets or pictures (G.6.6).
+    Besides arguments of the agent's class, settings may hold `noise` (standard deviation of the noise on actions), `net_arch`
+    and, for sets of goals, `share_encoder` (G.6.2) and `encoder`: sets or pictures (G.6.6).
     """
     env = make_env(plan.env, plan.num_envs)
     settings = {**_defaults(plan, env), **plan.settings}
@@ -211,7 +218,7 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
 
 
 def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
-    """[Levine2023] Tables G.1, G.2 and G.4 and, for BitFlipping, the settings of hindsight experience replay named in G.2."""
+    """[Levine2023] Tables G.1, G.2 and G.4 and, for dqn, the settings of hindsight experience replay named in G.2."""
     world = make_world(plan.env)
     advice = world or World
     base = plan.algo.rsplit("-", 1)[-1]
@@ -229,10 +236,10 @@ def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
         return {**_SHARED, **common, "policy": GoalSetPolicy}
     if base == "dqn":
         horizon = world.horizon if world is not None else 50
-        return {**_SHARED, **_BITS, "train_freq": 16 * horizon, "target_update_interval": 16 * horizon,
+        return {**_SHARED, **_DQN, "train_freq": 16 * horizon, "target_update_interval": 16 * horizon,
                 "learning_starts": 16 * horizon}  # fmt: skip
-    seen: Any = env.observation_space
-    dim = spaces.flatdim(seen["desired_goal"]) if isinstance(seen, spaces.Dict) else 0
+    space: Any = env.observation_space
+    dim = spaces.flatdim(space["desired_goal"]) if isinstance(space, spaces.Dict) else 0
     table = _SAC if base == "sac" else _DDPG
     size = next((d for d in (5, 10) if dim <= d), 20)
     batch, rate = table[size][gradient]
@@ -249,7 +256,7 @@ _SHARED = {
     "gradient_steps": 1,
     "replay_buffer_class": HerReplayBuffer,
 }
-_BITS = {
+_DQN = {
     "gamma": 0.98,
     "tau": 0.05,
     "batch_size": 128,
