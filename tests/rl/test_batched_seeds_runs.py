@@ -53,7 +53,7 @@ def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: 
 
 def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: Path) -> None:
     stack: Any = stack_of(bits(), [0, 1], "cpu")
-    assert (stack.copies, stack.moves, stack.updates, stack.steps_a_round) == (16, 4, 40, 64)
+    assert (stack.copies, stack.moves_per_round, stack.updates_per_round, stack.steps_per_round) == (16, 4, 40, 64)
     open_run(tmp_path, bits(), "x")
     assert train_batched(tmp_path, bits(), [0, 1], device="cpu", on_progress=lambda _: None)
     rows = read_rows(curve_file(tmp_path, 1))
@@ -218,8 +218,8 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
 def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "_KEEP", 0.0)
-    monkeypatch.setattr(loop, "_RARELY", 0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_RATIO", 0)
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
 

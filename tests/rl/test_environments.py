@@ -18,7 +18,7 @@ from vauban.errors import BadInput
 from vauban.registry import Registry
 from vauban.rl.batched_seeds import check_batched
 from vauban.rl.curves import read_manifest, read_run
-from vauban.rl.envs import ENVIRONMENTS, DriveSeek, World, register
+from vauban.rl.envs import ENVIRONMENTS, ContinuousSeek, DriveSeek, World, register
 from vauban.rl.evaluating import greedy_levels, play
 from vauban.rl.recipes import Plan, make_agent, make_world, plan
 from vauban.rl.training import open_run, train_seed
@@ -145,6 +145,19 @@ class OwnRewards(DriveSeek):
         return (getattr(near, "values", near) <= 1) * (desired[..., 2] != 0)
 
 
+class OwnSuccess(ContinuousSeek):
+    """Has another measure of success than its reward."""
+
+    def reached(self, achieved: Any, desired: Any) -> Any:
+        return abs(achieved - desired).max(-1) < 1
+
+
+class Dense(ContinuousSeek):
+    """Has no reward that means that no goal is reached."""
+
+    low_reward = None
+
+
 def test_batched_seeds_refuse_what_they_would_do_otherwise(registered: Registry[type[World]]) -> None:
     registered.register("Line-v0")(Line)
     registered.register("Near-v0")(OwnRewards)
@@ -152,6 +165,10 @@ def test_batched_seeds_refuse_what_they_would_do_otherwise(registered: Registry[
         check_batched(Plan("ddpg", "Line-v0", SMALL, steps=60))
     with pytest.raises(BadInput, match="Near-v0 has item_rewards of its own"):
         check_batched(Plan("multi-reengage-ddpg", "Near-v0", SMALL, steps=60))
+    for name, world in (("Success-v0", OwnSuccess), ("Dense-v0", Dense)):
+        registered.register(name)(world)
+        with pytest.raises(BadInput, match=f"{name} is not sparse"):
+            check_batched(Plan("ddpg", name, SMALL, steps=60))
     with pytest.raises(BadInput, match="num_envs=2"):
         check_batched(replace(Plan("ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=60), num_envs=2))
 

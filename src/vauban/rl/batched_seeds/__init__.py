@@ -1,4 +1,4 @@
-"""Many seeds as one batched program: networks, worlds and replay of all of them are slices of the same tensors."""
+"""Training of all seeds as one batched program: their networks, worlds and replay buffers are slices of shared tensors."""
 
 from __future__ import annotations
 

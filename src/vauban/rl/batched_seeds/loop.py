@@ -1,4 +1,4 @@
-"""Trains a stack from its first step to its last, with looks between; on a GPU a round is one replayed graph."""
+"""The batched training loop: evaluations, checkpoints, resumption; on a GPU each round is one CUDA graph."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ from vauban.rl.training import (
 )
 
 CHECKPOINT = "together.checkpoint.pt"
-_WARM_UP = 3
-_TELL = 100  # steps
-_KEEP, _RARELY = 120.0, 20  # seconds between checkpoints, and how many times as long as one takes
+_WARM_UP_CALLS = 3
+_REPORT_STEPS = 100
+_CHECKPOINT_SECONDS = 120.0  # the least time between two checkpoints
+_CHECKPOINT_RATIO = 20  # and the least ratio of that time to the time that writing one takes
 _capturing = threading.Lock()
 
 
 def stack_of(plan: Plan, seeds: list[int], device: str) -> Stack:
-    """The stack for a plan's algorithm; what cannot be stacked is refused."""
-    return _kind(plan)(plan, seeds, device)
+    """The stack for a plan's algorithm; raises BadInput for a plan that cannot be batched."""
+    return _stack_class(plan)(plan, seeds, device)
 
 
 def check_batched(plan: Plan) -> None:
-    """Refuse a plan that cannot be trained together, before anything is written."""
-    _kind(plan).refuse(plan, make_agent(plan, 0, "cpu"))
+    """Raise BadInput if a plan cannot be batched."""
+    _stack_class(plan).check_plan(plan, make_agent(plan, 0, "cpu"))
 
 
-def _kind(plan: Plan) -> type[Stack]:
+def _stack_class(plan: Plan) -> type[Stack]:
     world = make_world(plan.env)
     if world is not None and world.goal_set:
         return PictureStack if plan.settings.get("encoder") == "pictures" else GoalSetStack
@@ -57,20 +58,20 @@ def _kind(plan: Plan) -> type[Stack]:
     return DQNStack if issubclass(algorithm, DQN) else SACStack if issubclass(algorithm, SAC) else DDPGStack
 
 
-class Replayed:
-    """Work on a stack, always of the same shape: on a GPU one graph, replayed once the work was done a few times."""
+class GraphRunner:
+    """Calls a function on a stack; on a GPU captures it as a CUDA graph after a few calls and replays that."""
 
-    def __init__(self, stack: Stack, work: Callable[[], None]):
-        self.stack, self.work, self.done = stack, work, 0
+    def __init__(self, stack: Stack, function: Callable[[], None]):
+        self.stack, self.function, self.calls = stack, function, 0
         self.graph: Any = None
 
     def __call__(self) -> None:
         if self.graph is not None:
             self.graph.replay()
             return
-        self.work()
-        self.done += 1
-        if self.done == _WARM_UP and self.stack.device.startswith("cuda"):
+        self.function()
+        self.calls += 1
+        if self.calls == _WARM_UP_CALLS and self.stack.device.startswith("cuda"):
             with _capturing:
                 torch.cuda.synchronize()
                 self.graph = torch.cuda.CUDAGraph()
@@ -78,7 +79,7 @@ class Replayed:
                 with torch.cuda.graph(
                     self.graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
                 ):
-                    self.work()
+                    self.function()
 
 
 def train_batched(
@@ -87,13 +88,13 @@ def train_batched(
     seeds: list[int],
     *,
     device: str,
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Train all seeds of a plan side by side; curves and agents are kept as `train_seed` keeps them.
+    """Train all seeds of a plan as one batched program; writes the same curve and agent files as `train_seed`.
 
-    Returns False after Ctrl-C, or when `stop` says so, with a checkpoint from which the same call goes on; one is also made
-    every few minutes.
+    Returns False after Ctrl-C, or when `stop` returns True, with a checkpoint from which the same call resumes; a checkpoint is
+    also written every few minutes.
     """
     done = [seed for seed in seeds if is_complete(curve_file(folder, seed), plan.steps)]
     if len(done) == len(seeds):
@@ -101,91 +102,98 @@ def train_batched(
         return True
     if done and not (folder / CHECKPOINT).exists():
         raise RunRefused(
-            f"{folder} holds {len(done)} complete seeds of {len(seeds)}: seeds that are trained together begin together; "
+            f"{folder} holds {len(done)} complete seeds of {len(seeds)}: no seed can be added to a batched training; "
             f"give --seeds {len(done)}, or another --out"
         )
     stream: AbstractContextManager[Any] = nullcontext()
-    if device.startswith("cuda"):  # where several stacks share a GPU, small ones go first
+    if device.startswith("cuda"):  # where several trainings share a GPU, those with small networks have priority
         world = make_world(plan.env)
         stream = torch.cuda.stream(torch.cuda.Stream(priority=0 if world is not None and world.goal_set else -1))
     with stream, interruptible() as stop_requested:
         stack = stack_of(plan, seeds, device)
-        behind, seconds = _take_up(folder, stack, seeds)
-        steps = behind or 0
-        began = time.perf_counter() - seconds
+        resumed, seconds = _resume(folder, stack, seeds)
+        steps = resumed or 0
+        started = time.perf_counter() - seconds
         on_progress(len(seeds) * steps)
-        told, looked = steps, -plan.every if behind is None else steps
-        rounds, blindly = Replayed(stack, stack.round), Replayed(stack, lambda: stack.move(blindly=True))
-        kept, wait = time.perf_counter(), _KEEP
+        reported, evaluated = steps, -plan.every if resumed is None else steps
+        train_round = GraphRunner(stack, stack.round)
+        move_at_random = GraphRunner(stack, lambda: stack.move(at_random=True))
+        checkpointed, pause = time.perf_counter(), _CHECKPOINT_SECONDS
         while True:
-            if steps // plan.every > looked // plan.every or (steps >= plan.steps and steps > looked):
-                stack.check()
-                rounds = Replayed(stack, stack.round) if stack.refit(steps) else rounds
-                _look(folder, stack, seeds, steps, time.perf_counter() - began)
-                looked = steps
-                if (now := time.perf_counter()) - kept > wait:
-                    _put_down(folder, stack, seeds, steps, now - began)
-                    kept = time.perf_counter()
-                    wait = max(_KEEP, _RARELY * (kept - now))
-            if steps - told >= _TELL or steps >= plan.steps:
-                on_progress(len(seeds) * (steps - told))
-                told = steps
+            if steps // plan.every > evaluated // plan.every or (steps >= plan.steps and steps > evaluated):
+                stack.check_errors()
+                if stack.resize(steps):
+                    train_round = GraphRunner(stack, stack.round)
+                _evaluate(folder, stack, seeds, steps, time.perf_counter() - started)
+                evaluated = steps
+                if (now := time.perf_counter()) - checkpointed > pause:
+                    _save_checkpoint(folder, stack, seeds, steps, now - started)
+                    checkpointed = time.perf_counter()
+                    pause = max(_CHECKPOINT_SECONDS, _CHECKPOINT_RATIO * (checkpointed - now))
+            if steps - reported >= _REPORT_STEPS or steps >= plan.steps:
+                on_progress(len(seeds) * (steps - reported))
+                reported = steps
             if steps >= plan.steps:
                 break
             if stop_requested.is_set() or stop():
-                _put_down(folder, stack, seeds, steps, time.perf_counter() - began)
+                _save_checkpoint(folder, stack, seeds, steps, time.perf_counter() - started)
                 return False
             if steps < stack.first.learning_starts:
-                for _ in range(stack.moves):
-                    blindly()
+                for _ in range(stack.moves_per_round):
+                    move_at_random()
             else:
-                rounds()
-            steps += stack.steps_a_round
-        stack.write_back(steps)
+                train_round()
+            steps += stack.steps_per_round
+        stack.copy_to_agents(steps)
     for seed, agent in zip(seeds, stack.agents, strict=True):
         save_agent(agent, curve_file(folder, seed))
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return True
 
 
-def _put_down(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
-    """Keep the whole stack, in one step."""
-    stack.check()
-    kept = {"seeds": seeds, "steps": steps, "seconds": seconds, "device": torch.device(stack.device).type}
-    write_checkpoint(folder / CHECKPOINT, {**kept, "stack": stack.snapshot()})
+def _save_checkpoint(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
+    stack.check_errors()
+    about = {"seeds": seeds, "steps": steps, "seconds": seconds, "device": torch.device(stack.device).type}
+    write_checkpoint(folder / CHECKPOINT, {**about, "stack": stack.snapshot()})
 
 
-def _take_up(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, float]:
-    """Steps and seconds behind a stack that goes on from its checkpoint, or None and 0; curves end where it goes on."""
+def _resume(folder: Path, stack: Stack, seeds: list[int]) -> tuple[int | None, float]:
+    """Restore a stack from the checkpoint and cut curves to its step.
+
+    Returns the steps and seconds trained before, None and 0 without a checkpoint.
+    """
     path, device = folder / CHECKPOINT, torch.device(stack.device).type
     steps, seconds = None, 0.0
     if path.exists():
         try:
-            kept = read_checkpoint(path)
-            for name, here in (("seeds", len(seeds)), ("device", device)):
-                there = len(kept[name]) if name == "seeds" else kept[name]
-                if there != here:
-                    raise RunRefused(f"{folder} was stopped with --{name} {there}: give that to go on")
-            stack.restore(kept["stack"])
-            steps, seconds = int(kept["steps"]), float(kept["seconds"])
+            checkpoint = read_checkpoint(path)
+            for option, stopped_with, given in (
+                ("seeds", len(checkpoint["seeds"]), len(seeds)),
+                ("device", checkpoint["device"], device),
+            ):
+                if stopped_with != given:
+                    raise RunRefused(f"{folder} was stopped with --{option} {stopped_with}: give that to resume it")
+            stack.restore(checkpoint["stack"])
+            steps, seconds = int(checkpoint["steps"]), float(checkpoint["seconds"])
         except RunRefused:
             raise
         except Exception as problem:
             why = (str(problem).splitlines() or [type(problem).__name__])[0][:200]
             raise RunRefused(
-                f"{path} cannot be taken up ({why}): it is damaged, or of another version; remove it to start anew"
+                f"{path} cannot be resumed ({why}): it is damaged, or of another version; remove it to start again"
             ) from None
     for seed in seeds:
         curve = curve_file(folder, seed)
         if steps is not None and not curve.exists():
             raise RunRefused(
-                f"{curve} is gone, but {path} goes on after it: put it back, or remove {path} to start anew"
+                f"{curve} is missing, but {path} continues it: put it back, or remove {path} to start again"
             )
         write_rows(curve, [] if steps is None else [row for row in read_rows(curve) if row["steps"] <= steps])
     return steps, seconds
 
 
-def _look(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
+def _evaluate(folder: Path, stack: Stack, seeds: list[int], steps: int, seconds: float) -> None:
+    """Append a line to the curve of every seed."""
     success, reward = stack.play(stack.plan.episodes, [evaluation_seed(seed, steps) for seed in seeds])
     for seed, hits, total in zip(seeds, success.tolist(), reward.tolist(), strict=True):
         row = {"steps": steps, "success": hits, "reward": total, "seconds": round(seconds, 2)}

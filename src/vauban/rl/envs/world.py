@@ -25,8 +25,8 @@ class World:
     horizon: steps of an episode.
     low_reward: the reward c_low that means "no goal reached" [Levine2023, Eq. 8.9]; None where rewards are dense.
     goal_set: whether a goal is a set of goals with gates, (n_max, coordinates + 1).
-    moves_tensors: whether `move`, `observe`, `achieved` and `reward` take tensors, on any device, as well as arrays; batched
-        training (--together) needs it.
+    moves_tensors: whether `move`, `observe`, `achieved` and `reward` take tensors, on any device, as well as arrays, and `move`
+        neither reads nor changes the goal; batched training (--together) needs it.
     goal_image: whether `GoalImageEncoder` can draw states and goals: see there for what it reads.
 
     Recommended for training, used where the user gives nothing else:
