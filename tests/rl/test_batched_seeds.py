@@ -1,4 +1,4 @@
-"""Seeds trained together: the same update as each agent's own, the same replay, the same looks."""
+"""Batched seeds: the same update as each single agent's, the same replay, the same evaluations."""
 
 from __future__ import annotations
 
@@ -370,16 +370,16 @@ def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
     ],
     ids=described,
 )
-def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
-    check_looks(asked)
+def test_evaluations_play_what_the_agents_themselves_play(asked: Plan) -> None:
+    check_evaluation(asked)
 
 
 @pytest.mark.usefixtures("small_encoders")
-def test_looks_at_small_pictures_play_what_the_agents_themselves_play() -> None:
-    check_looks(sets(env="DriveSeek-v0:max_goals=9,horizon=8", encoder="pictures"))
+def test_evaluations_on_small_pictures_play_what_the_agents_themselves_play() -> None:
+    check_evaluation(sets(env="DriveSeek-v0:max_goals=9,horizon=8", encoder="pictures"))
 
 
-def check_looks(asked: Plan) -> None:
+def check_evaluation(asked: Plan) -> None:
     stack = stack_of(asked, [0, 1], "cpu")
     success, reward = stack.play(30, [5, 6])
     for k, agent in enumerate(stack.agents):

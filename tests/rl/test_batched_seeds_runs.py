@@ -1,4 +1,4 @@
-"""Whole trainings of seeds together: curves, agents, stopping, going on, damage."""
+"""Whole batched trainings: curves, agents, interruption, resumption, damaged files."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def check_resumed(asked: Plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_encoders")
-def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path) -> None:
+def test_a_training_stopped_before_its_first_step_is_evaluated_once_there(tmp_path: Path) -> None:
     asked, curves = sets(env="NoisySeek-v0:max_goals=5", encoder="sets"), []
     for name, stops in (("whole", False), ("stopped", True)):
         open_run(tmp_path / name, asked, "x")

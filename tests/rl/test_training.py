@@ -1,4 +1,4 @@
-"""Runs: plans, curves, interruption at any step and going on as if nothing had happened."""
+"""Runs: plans, curves, interruption at any step, resumption that ends as an uninterrupted training does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pickle
 import signal
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +255,14 @@ def test_seeds_differ_are_repeatable_and_complete_ones_are_left_alone(tmp_path: 
 
 
 def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -> None:
-    apart, together = tmp_path / "apart", tmp_path / "together"
-    for folder, jobs in ((apart, 1), (together, 2)):
+    serial, parallel = tmp_path / "serial", tmp_path / "parallel"
+    for folder, jobs in ((serial, 1), (parallel, 2)):
         open_run(folder, SEEK, "x")
         told: list[int] = []
         assert train_seeds(folder, SEEK, [0, 1], jobs=jobs, on_progress=told.append)
         assert sum(told) == 180
-    assert curve(apart, 0) == curve(together, 0)
-    assert curve(apart, 1) == curve(together, 1)
+    assert curve(serial, 0) == curve(parallel, 0)
+    assert curve(serial, 1) == curve(parallel, 1)
 
 
 def test_a_problem_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_curves_are_compared_at_steps_at_which_all_seeds_were_evaluated(tmp_path
     ("env", "settings", "why"),
     [
         ("ContinuousSeek-v0:dim=abc", {}, "dim=abc: a whole number"),
-        ("DriveSeek-v0:max_goals=500", {}, "DriveSeek has 441 places"),
+        ("DriveSeek-v0:max_goals=500", {}, "DriveSeek has 441 points"),
         ("ContinuousSeek-v0:dim=2", {"batch_size": 0}, "batch_size=0: a whole number, 1 or more"),
         ("ContinuousSeek-v0:dim=2", {"net_arch": 16}, "net_arch=16: the widths of hidden layers are needed"),
         ("ContinuousSeek-v0:dim=2", {"net_arch": [16, 0]}, "net_arch=.16, 0.: the widths"),
@@ -345,6 +345,20 @@ def test_values_that_make_no_sense_are_refused(env: str, settings: dict[str, Any
 def test_sets_of_goals_are_for_ddpg() -> None:
     with pytest.raises(BadInput, match="sac does not fit DriveSeek-v0: sets of goals are for ddpg"):
         make_agent(Plan("sac", "DriveSeek-v0", steps=50), 0, "cpu")
+
+
+RESULTS = Path(__file__).parents[2] / "results" / "rl"
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/run.json")))
+def test_the_runs_of_the_results_are_read_and_could_be_resumed(name: str, tmp_path: Path) -> None:
+    """Their manifests were written by earlier versions, some before there were batched trainings."""
+    assert len(read_run(RESULTS / name).steps) > 5
+    manifest = json.loads((RESULTS / name / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    again = Plan(**{field.name: manifest[field.name] for field in fields(Plan) if field.name in manifest})
+    assert again.together == manifest.get("together", False)
+    open_run(tmp_path, again, manifest["label"])
 
 
 def test_areas_are_mean_heights() -> None:

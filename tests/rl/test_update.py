@@ -59,7 +59,7 @@ def test_goal_sets_without_weight_are_the_librarys_ddpg_too(share: bool, weight:
     ours = drive_agent(MultiReenGAGEDDPG, "MultiInputPolicy", goal_weight=weight, **settings)
     ours.learn(100)
     assert weight or same_weights(library, ours)
-    # The quick way adds in another order: equal up to rounding, not to the bit.
+    # The closed form adds in another order: equal up to rounding, not to the bit.
     for one, two in zip(library.policy.parameters(), ours.policy.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=2e-3, atol=2e-4)
 

@@ -44,16 +44,16 @@ class Replay:
         """Store one step of every copy, (seeds * copies, …) each."""
         slot = self.clock % self.length
         for key, value in transition.items():
-            kept = self.transitions[key]
-            kept.index_copy_(2, slot, value.to(kept.dtype).reshape(*kept.shape[:2], 1, *kept.shape[3:]))
+            stored = self.transitions[key]
+            stored.index_copy_(2, slot, value.to(stored.dtype).reshape(*stored.shape[:2], 1, *stored.shape[3:]))
         self.episode.index_copy_(0, slot, self.clock // self.world.horizon)
         self.clock += 1
 
     def snapshot(self) -> dict[str, Any]:
         """The transitions stored so far, on the CPU."""
         filled = min(int(self.clock), self.length)
-        kept = {key: value[:, :, :filled].cpu() for key, value in self.transitions.items()}
-        return {"kept": kept, "episode": self.episode[:filled].cpu(), "clock": self.clock.cpu()}
+        stored = {key: value[:, :, :filled].cpu() for key, value in self.transitions.items()}
+        return {"kept": stored, "episode": self.episode[:filled].cpu(), "clock": self.clock.cpu()}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Replace the contents by those of a snapshot."""
@@ -71,7 +71,7 @@ class Replay:
         index = (uniform[0] * steps.clamp(max=self.length)).long()
         copy = (uniform[2] * self.goals.shape[1]).long()
         at = self._seeds, copy, index
-        chosen = {key: kept[at] for key, kept in self.transitions.items()}
+        chosen = {key: stored[at] for key, stored in self.transitions.items()}
         goal = self.goals[self._seeds, copy, self.episode[index]]
         if self.relabelled is not None:
             later = index + (uniform[1] * (horizon - index % horizon)).long()

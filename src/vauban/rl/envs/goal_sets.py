@@ -1,4 +1,4 @@
-"""DriveSeek and NoisySeek: reach any of up to 200 goals, all named at test time."""
+"""DriveSeek and NoisySeek: reach any of up to 200 goals that are given at test time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DriveSeek(GoalSetWorld):
             raise BadInput(f"edge={edge}: between 10 and 10.5, so that every position rounds to a point of the grid")
         super().__init__(edge, 6, horizon, max_goals)
         if self.max_goals > 21**2:
-            raise BadInput(f"max_goals={max_goals}: DriveSeek has {21**2} places for goals")
+            raise BadInput(f"max_goals={max_goals}: DriveSeek has {21**2} points for goals")
         self.edge = float(edge)
         self.action_space = box(-0.5, 0.5, 1)
         axis = np.arange(-10, 11)
@@ -153,10 +153,10 @@ class NoisySeek(GoalSetWorld):
 
 
 def greedy(observation: dict[str, Array]) -> Array:
-    """The perfect greedy agent of Figure 8.4: straight to the nearest goal, at most one unit; observations of n copies."""
+    """Actions of the perfect greedy agent of Figure 8.4 for n copies: straight to the nearest goal, at most one unit."""
     position, goals = observation["observation"][:, :2], observation["desired_goal"].astype(float)
-    way = goals[..., :2] - position[:, None]
-    distance = np.where(goals[..., 2] != 0, np.linalg.norm(way, axis=-1), np.inf)
+    offset = goals[..., :2] - position[:, None]
+    distance = np.where(goals[..., 2] != 0, np.linalg.norm(offset, axis=-1), np.inf)
     nearest = distance.argmin(-1)
     copies = np.arange(len(position))
-    return way[copies, nearest] / np.maximum(1, distance[copies, nearest])[:, None]
+    return offset[copies, nearest] / np.maximum(1, distance[copies, nearest])[:, None]

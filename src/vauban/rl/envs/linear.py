@@ -1,4 +1,4 @@
-"""The two linear worlds of 8.6, where the gradient loss learns an unknown rotation from d transitions."""
+"""The two linear worlds of [Levine2023, 8.6], in which the gradient loss learns a rotation from d transitions."""
 
 from __future__ import annotations
 

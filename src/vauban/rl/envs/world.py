@@ -1,4 +1,4 @@
-"""A world: many copies of one small goal-seeking problem, moved together as arrays."""
+"""World: base class of environments, computed for many copies at once as arrays."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class World:
     evaluation_episodes: int = 50
 
     def begin(self, copies: int, rng: np.random.Generator) -> State:
-        """First states, with their goals under `goal`."""
+        """First states of episodes, with their goals under `goal`."""
         raise NotImplementedError
 
     def move(self, state: Any, actions: Any, rng: Any) -> Any:
-        """The states after one step of every copy; of `rng` only `normal(size=…)` is asked."""
+        """The states after one step of every copy; with tensors, `rng` has only the method `normal(size=…)`."""
         raise NotImplementedError
 
     def observe(self, state: Any) -> Any:
-        """What the agent sees of each state besides goals, (n, features)."""
+        """The observation of each state without goals, (n, features)."""
         raise NotImplementedError
 
     def achieved(self, state: Any) -> Any:
@@ -83,7 +83,7 @@ class World:
         raise BadInput(f"{type(self).__name__} has no greedy agent")
 
     def draw(self, path: list[State]) -> Array:
-        """A picture (height, width, 3) of one copy's path so far."""
+        """An image (height, width, 3) of one copy's path so far."""
         raise BadInput(f"{type(self).__name__} has no picture: only two-dimensional worlds can be drawn")
 
     def look(self, state: State) -> dict[str, Array]:
@@ -97,12 +97,12 @@ class World:
 
 
 def take(state: State, copies: Any) -> State:
-    """The chosen copies of a state."""
+    """The selected copies of a state."""
     return {key: value[copies] for key, value in state.items()}
 
 
 def put(state: State, copies: Any, other: State) -> State:
-    """A state in which the chosen copies are those of `other`."""
+    """A state in which the selected copies are replaced by those of `other`."""
     result = {key: value.copy() for key, value in state.items()}
     for key, value in other.items():
         result[key][copies] = value
@@ -115,7 +115,7 @@ def box(low: float, high: float, *shape: int, dtype: Any = np.float32) -> spaces
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """`value` as a whole number, `least` or more."""
+    """`value` as a whole number, or BadInput if it is none or below `least`."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or int(value) != value or value < least:
         raise BadInput(f"{name}={value}: a whole number, {least} or more, is needed")
@@ -123,5 +123,5 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def library(x: Any) -> Any:
-    """The module whose functions take such an array: torch or numpy."""
+    """The module whose functions take this array: torch or numpy."""
     return torch if isinstance(x, torch.Tensor) else np

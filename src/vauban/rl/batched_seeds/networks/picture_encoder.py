@@ -54,7 +54,7 @@ def scene(encoder: GoalImageEncoder, state: Tensor, cells: Tensor) -> Scene:
 
 
 class StackedCNN:
-    """n of the library's "Nature" networks: three convolutions and a layer, ReLU after each.
+    """n of Stable-Baselines3's "Nature" networks: three convolutions and a layer, ReLU after each.
 
     Goals fill the middles of cells twice as wide as the first convolution's stride, so its output for them is a transposed
     convolution of the cells, 3 x 3 with stride 2; the outputs of the few windows that contain the car are added. Weights are
