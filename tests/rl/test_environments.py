@@ -16,7 +16,7 @@ from foreign_worlds import Line, Points
 
 from vauban.errors import BadInput
 from vauban.registry import Registry
-from vauban.rl.batched_seeds import check_batched
+from vauban.rl.batched_seeds import check_batched, stack_of
 from vauban.rl.curves import read_manifest, read_run
 from vauban.rl.envs import ENVIRONMENTS, ContinuousSeek, DriveSeek, World, register
 from vauban.rl.evaluating import greedy_levels, play
@@ -145,6 +145,13 @@ class OwnRewards(DriveSeek):
         return (getattr(near, "values", near) <= 1) * (desired[..., 2] != 0)
 
 
+class DummiesFirst(DriveSeek):
+    """Packs goals after their dummies."""
+
+    def pack(self, sets: list[np.ndarray]) -> np.ndarray:
+        return super().pack(sets)[:, ::-1].copy()
+
+
 class OwnSuccess(ContinuousSeek):
     """Has another measure of success than its reward."""
 
@@ -158,6 +165,7 @@ class Dense(ContinuousSeek):
     low_reward = None
 
 
+@pytest.mark.usefixtures("small_encoders")
 def test_batched_seeds_refuse_what_they_would_do_otherwise(registered: Registry[type[World]]) -> None:
     registered.register("Line-v0")(Line)
     registered.register("Near-v0")(OwnRewards)
@@ -169,6 +177,10 @@ def test_batched_seeds_refuse_what_they_would_do_otherwise(registered: Registry[
         registered.register(name)(world)
         with pytest.raises(BadInput, match=f"{name} is not sparse"):
             check_batched(Plan("ddpg", name, SMALL, steps=60))
+    registered.register("Last-v0")(DummiesFirst)
+    for encoder in ("sets", "pictures"):
+        with pytest.raises(BadInput, match="Last-v0:max_goals=5 packs its goals otherwise"):
+            stack_of(Plan("ddpg", "Last-v0:max_goals=5", {**SMALL, "encoder": encoder}, steps=60), [0], "cpu")
     with pytest.raises(BadInput, match="num_envs=2"):
         check_batched(replace(Plan("ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=60), num_envs=2))
 

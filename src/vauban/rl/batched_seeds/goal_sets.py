@@ -28,6 +28,14 @@ class GoalSetStackBase(ContinuousActionStack):
     critic: StackedMLP
     critic_target: StackedMLP
 
+    def __init__(self, plan: Plan, seeds: list[int], device: str):
+        super().__init__(plan, seeds, device)
+        gates = self.goals[..., 2]
+        if ((gates != 0) & (gates != 1)).any() or (gates[..., 1:] > gates[..., :-1]).any():
+            raise unsupported(
+                f"{plan.env} packs its goals otherwise: gates of 1 come first, then dummies with gates of 0"
+            )
+
     @classmethod
     def check_plan(cls, plan: Plan, agent: Any) -> World:
         world = super().check_plan(plan, agent)

@@ -33,8 +33,8 @@ def _encoder_inputs(  # type: ignore[no-untyped-def]
     value += tl.load(points + item[:, None] * 2 + source - S, mask=of_point, other=0.0)
     first = value.to(tl.bfloat16).to(tl.float32)
     one = tl.where(column == 2 * K, 1.0, 0.0)
-    laid = tl.where(column < K, first, tl.where(column < 2 * K, value - first, one))
-    tl.store(out + item[:, None] * W + column, laid.to(tl.bfloat16), mask=there)
+    inputs = tl.where(column < K, first, tl.where(column < 2 * K, value - first, one))
+    tl.store(out + item[:, None] * W + column, inputs.to(tl.bfloat16), mask=there)
 
 
 @triton.jit
@@ -78,9 +78,9 @@ def _backward(  # type: ignore[no-untyped-def]
     column = tl.arange(0, N)
     added = tl.zeros((B, N), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        place = tile * B + tl.arange(0, B)
-        item = agent * capacity + place
-        known = place < capacity
+        index = tile * B + tl.arange(0, B)
+        item = agent * capacity + index
+        known = index < capacity
         there = known[:, None] & (column < n)[None, :]
         row = tl.load(rows + item, mask=known, other=0)
         gate = tl.load(gates + item, mask=known, other=0.0)
@@ -98,14 +98,14 @@ def _backward(  # type: ignore[no-untyped-def]
 @triton.jit
 def _first_layer(x, weight, out, capacity, n, W: tl.constexpr, N: tl.constexpr, B: tl.constexpr):  # type: ignore[no-untyped-def]
     agent = tl.program_id(2).to(tl.int64)
-    place, source = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, W)
+    index, source = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, W)
     column = tl.program_id(1) * N + tl.arange(0, N)
-    item = agent * capacity + place
-    left = tl.load(x + item[:, None] * W + source[None, :], mask=(place < capacity)[:, None], other=0.0)
+    item = agent * capacity + index
+    left = tl.load(x + item[:, None] * W + source[None, :], mask=(index < capacity)[:, None], other=0.0)
     known = (column < n)[None, :] & (source < W)[:, None]
     right = tl.load(weight + agent * W * n + source[:, None] * n + column[None, :], mask=known, other=0.0)
     found = tl.maximum(tl.dot(left, right), 0.0).to(out.dtype.element_ty)
-    tl.store(out + item[:, None] * n + column[None, :], found, mask=(place < capacity)[:, None] & (column < n)[None, :])
+    tl.store(out + item[:, None] * n + column[None, :], found, mask=(index < capacity)[:, None] & (column < n)[None, :])
 
 
 @triton.jit
@@ -114,9 +114,9 @@ def _first_layer_gradient(x, slope, h, out, capacity, n, tiles, W: tl.constexpr,
     column, source = tl.arange(0, N), tl.arange(0, W)
     total = tl.zeros((W, N), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        place = tile * B + tl.arange(0, B)
-        item = agent * capacity + place
-        known = place < capacity
+        index = tile * B + tl.arange(0, B)
+        item = agent * capacity + index
+        known = index < capacity
         there = known[:, None] & (column < n)[None, :]
         right = tl.load(slope + item[:, None] * n + column[None, :], mask=there, other=0.0)
         seen = tl.load(h + item[:, None] * n + column[None, :], mask=there, other=0.0)
