@@ -13,11 +13,11 @@ import torch
 from stable_baselines3 import DQN, SAC
 
 from vauban.errors import RunRefused
-from vauban.rl.batched_seeds.ddpg import DDPGStack
-from vauban.rl.batched_seeds.dqn import DQNStack
-from vauban.rl.batched_seeds.goal_sets import GoalSetStack
-from vauban.rl.batched_seeds.pictures import PictureStack
-from vauban.rl.batched_seeds.sac import SACStack
+from vauban.rl.batched_seeds.ddpg_stack import DDPGStack
+from vauban.rl.batched_seeds.dqn_stack import DQNStack
+from vauban.rl.batched_seeds.goal_set_stack import GoalSetStack
+from vauban.rl.batched_seeds.picture_stack import PictureStack
+from vauban.rl.batched_seeds.sac_stack import SACStack
 from vauban.rl.batched_seeds.stack import Stack
 from vauban.rl.checkpoints import read_checkpoint, write_checkpoint
 from vauban.rl.curves import curve_file, read_rows

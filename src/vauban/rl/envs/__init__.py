@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from vauban.rl.envs.adapters import WorldEnv, WorldVecEnv, WorldVectorEnv
 from vauban.rl.envs.goal_sets import DriveSeek, GoalSetWorld, NoisySeek, greedy
 from vauban.rl.envs.linear import LinearDense, LinearSparse
 from vauban.rl.envs.registry import ENVIRONMENTS, register_with_gymnasium
 from vauban.rl.envs.seek import BitFlipping, ContinuousSeek
-from vauban.rl.envs.single import WorldEnv, WorldVecEnv, WorldVectorEnv
 from vauban.rl.envs.world import World
 
 WORLDS = ENVIRONMENTS  # its former name

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vauban.errors import BadInput
-from vauban.rl.envs.pictures import Canvas
+from vauban.rl.envs.canvas import Canvas
 from vauban.rl.envs.registry import ENVIRONMENTS
 from vauban.rl.envs.world import Array, State, World, box, library, whole
 

@@ -10,7 +10,7 @@ import gymnasium
 
 from vauban.errors import BadInput
 from vauban.registry import Registry
-from vauban.rl.envs.single import WorldEnv, WorldVectorEnv
+from vauban.rl.envs.adapters import WorldEnv, WorldVectorEnv
 from vauban.rl.envs.world import World
 
 

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from vauban.errors import BadInput
-from vauban.rl.envs.pictures import Canvas
+from vauban.rl.envs.canvas import Canvas
 from vauban.rl.envs.registry import ENVIRONMENTS
 from vauban.rl.envs.world import Array, State, World, box, whole
 

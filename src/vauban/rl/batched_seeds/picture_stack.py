@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vauban.rl.batched_seeds.goal_sets import GoalSetStackBase
+from vauban.rl.batched_seeds.goal_set_stack import GoalSetStackBase
 from vauban.rl.batched_seeds.networks.mlp import adam, optimise
 from vauban.rl.batched_seeds.networks.picture_encoder import Scene, StackedCNN, scene
 from vauban.rl.encoders import GoalImageEncoder

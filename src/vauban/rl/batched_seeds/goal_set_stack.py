@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vauban.rl.batched_seeds.ddpg import DDPG_NETWORKS
+from vauban.rl.batched_seeds.ddpg_stack import DDPG_NETWORKS
 from vauban.rl.batched_seeds.networks.items import Items
 from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, apply_gradients, optimise, update_target
 from vauban.rl.batched_seeds.networks.set_encoder import SetEncoder
