@@ -99,9 +99,7 @@ def train_seed(
                     tb_log_name=f"seed-{seed}",
                 )
         except Interrupted:
-            if (
-                agent.num_timesteps
-            ):  # without a first step there is nothing to keep: the next call starts the seed again
+            if agent.num_timesteps:  # a seed without a first step starts again
                 write_checkpoint(_checkpoint_file(curve), snapshot_agent(agent))
             return False
     save_agent(agent, curve)
