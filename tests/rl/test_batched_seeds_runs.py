@@ -88,9 +88,9 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
         sets(encoder="sets"),
         replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
         replace(
-            sets(env="DriveSeek-v0:max_goals=9,horizon=10", encoder="pictures", batch_size=4, learning_starts=10),
-            steps=20,
-            every=10,
+            sets(env="DriveSeek-v0:max_goals=9,horizon=7", encoder="pictures", batch_size=4, learning_starts=7),
+            steps=14,
+            every=7,
         ),
     ],
     ids=described,

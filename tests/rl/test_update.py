@@ -55,9 +55,9 @@ def test_ends_of_episodes_are_kept_in_the_target() -> None:
 def test_goal_sets_without_weight_are_the_librarys_ddpg_too(share: bool, weight: float) -> None:
     settings = {"policy_kwargs": {"share_encoder": share}}
     library = drive_agent(DDPG, GoalSetPolicy, **settings)
-    library.learn(100)
+    library.learn(70)
     ours = drive_agent(MultiReenGAGEDDPG, "MultiInputPolicy", goal_weight=weight, **settings)
-    ours.learn(100)
+    ours.learn(70)
     assert weight or same_weights(library, ours)
     # The closed form adds in another order: equal up to rounding, not to the bit.
     for one, two in zip(library.policy.parameters(), ours.policy.parameters(), strict=True):
