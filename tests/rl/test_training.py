@@ -23,6 +23,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 
 from vauban.errors import BadInput, RunRefused
 from vauban.rl import MultiReenGAGEDDPG, ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
+from vauban.rl.checkpoints import snapshot_agent
 from vauban.rl.curves import Curves, curve_file, draw, read_rows, read_run
 from vauban.rl.encoders import GoalImageEncoder
 from vauban.rl.envs import ContinuousSeek, WorldEnv
@@ -216,6 +217,35 @@ def test_nothing_in_an_archive_is_executed(tmp_path: Path) -> None:
     assert not touched.exists()
     load_from_zip_file(archive)
     assert touched.exists(), "the library itself unpickles"
+
+
+def test_settings_that_json_cannot_write_are_resumed_and_loaded_too(tmp_path: Path) -> None:
+    asked = replace(SEEK, settings={**SMALL, "policy_kwargs": {"activation_fn": torch.nn.Tanh}})
+    open_run(tmp_path, asked, "x")
+    assert not train_seed(tmp_path, asked, 0, on_progress=stop_after(48))
+    open_run(tmp_path, asked, "x")
+    assert train_seed(tmp_path, asked, 0)
+    assert load_agent(tmp_path, asked.algo, asked.env, 0, asked.settings).num_timesteps == 90
+    with pytest.raises(BadInput, match="cannot be made with these settings"):
+        load_agent(tmp_path, asked.algo, asked.env, 0)
+
+
+class Unkept(ContinuousSeek):
+    """Has something in its state that is no array."""
+
+    def begin(self, copies: int, rng: np.random.Generator) -> dict[str, Any]:
+        return {**super().begin(copies, rng), "map": np.array(["north"] * copies)}
+
+    def move(self, state: Any, actions: Any, rng: Any) -> Any:
+        return {**super().move(state, actions, rng), "map": state["map"]}
+
+
+def test_a_state_that_cannot_be_kept_is_named() -> None:
+    agent: Any = make_agent(SEEK, 0, "cpu")
+    agent.env.world = Unkept(2)
+    agent.learn(5)
+    with pytest.raises(BadInput, match="a state of Unkept cannot be kept: it must be a dictionary of arrays"):
+        snapshot_agent(agent)
 
 
 def test_an_agent_of_other_settings_is_refused(tmp_path: Path) -> None:

@@ -175,6 +175,8 @@ def _pack(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return _pack(value.tolist())
+        if value.dtype.kind not in "biuf":
+            raise _NotPlain
         return torch.from_numpy(np.require(value, requirements=["C", "W"]))
     if type(value) is dict and all(type(key) in (int, str) for key in value):
         return {key: _pack(item) for key, item in value.items()}

@@ -46,7 +46,7 @@ def open_run(folder: Path, plan: Plan, label: str) -> None:
     path = folder / MANIFEST
     if path.exists():
         existing = {field.name: field.default for field in fields(Plan)} | read_manifest(folder)
-        different = [key for key in asdict(plan) if existing[key] != json.loads(json.dumps(manifest[key]))]
+        different = [key for key in asdict(plan) if existing[key] != json.loads(json.dumps(manifest[key], default=str))]
         if different:
             given = ", ".join(f"{key}={manifest[key]} instead of {existing[key]}" for key in different)
             raise RunRefused(f"{folder} holds another training ({given}): give it again, or another --out")
