@@ -197,6 +197,9 @@ def test_an_archive_that_is_not_the_runs_own_is_refused(tmp_path: Path) -> None:
     archive.with_suffix(".json").write_text("{}")
     with pytest.raises(RunRefused, match="seed-0.json is damaged"):
         weights(tmp_path / "one", SEEK)
+    archive.unlink()
+    with pytest.raises(RunRefused, match="seed-0.zip is missing"):
+        weights(tmp_path / "one", SEEK)
 
 
 def test_nothing_in_an_archive_is_executed(tmp_path: Path) -> None:

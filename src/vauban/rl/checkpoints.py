@@ -62,8 +62,8 @@ def snapshot_agent(agent: Any) -> dict[str, Any]:
 def restore_agent(agent: Any, snapshot: Mapping[str, Any]) -> None:
     """Bring a new agent of the same plan to the state of a snapshot.
 
-    A world goes on in the middle of its episode. The state of other environments is unknown: they begin a new episode, and the
-    unfinished one is closed in the replay buffer.
+    A world continues its episode. The state of other environments is unknown: they begin a new episode, and the unfinished one
+    is closed in the replay buffer.
     """
     for name, value in snapshot["attributes"].items():
         setattr(agent, name, _unpack(value))
@@ -187,7 +187,7 @@ def _pack(value: Any) -> Any:
 
 
 def _unpack(value: Any) -> Any:
-    """What was packed, with arrays for its tensors."""
+    """The inverse of `_pack`, except that queues stay lists."""
     if isinstance(value, torch.Tensor):
         return value.numpy()
     if isinstance(value, dict):

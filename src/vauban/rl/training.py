@@ -237,6 +237,8 @@ def load_agent(
     curve = curve_file(folder, seed)
     archive, record = curve.with_suffix(".zip"), _record_file(curve)
     remedy = f"put back what vauban rl train wrote, or remove {curve.stem}.* and train this seed again"
+    if not archive.exists():
+        raise RunRefused(f"{archive} is missing: {remedy}")
     if record.exists():
         try:
             expected = json.loads(record.read_text())["sha256"]
