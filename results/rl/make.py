@@ -1,8 +1,8 @@
-"""Makes the curves of this folder on one GPU: several trainings at a time, each as `vauban rl train --together` does it.
+"""Trains the curves of this folder on one GPU: several batched trainings in parallel, as `vauban rl train --together`.
 
     python results/rl/make.py FOLDER [--only NAME …] [--seconds 3000] [--device cuda]
 
-Trainings share the GPU as threads of one process; what is not complete when the time is over goes on with the same command.
+Trainings share the GPU as threads of one process; the same command resumes what is not complete when the time is over.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from vauban.rl.batched_seeds import train_batched
 from vauban.rl.recipes import plan
-from vauban.rl.together import train_together
 from vauban.rl.training import open_run
 
 SEEK, DRIVE, NOISY, BITS = "ContinuousSeek-v0", "DriveSeek-v0", "NoisySeek-v0", "BitFlipping-v0"
@@ -60,30 +60,32 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def train(name: str, folder: Path, seeds: int, ends: float, device: str) -> None:
-    """One training, with a line when it is done."""
+    """Run one training and print a line when it ends."""
     about = dict(TRAININGS[name])
     alpha = about.pop("alpha", None)
     settings = about.pop("set", {}) | ({} if alpha is None else {"goal_weight": alpha})
     label = about.pop("label", f"{'Multi-' if about['algo'].startswith('multi') else ''}ReenGAGE, alpha {alpha}")
-    asked = plan(
+    training = plan(
         about.pop("algo"), about.pop("env"), settings, about.get("steps"), about.get("every"), None,
         about.get("precision", "fp32"),
         together=True,
     )  # fmt: skip
     done = 0
 
-    def tick(steps: int) -> None:
+    def on_progress(steps: int) -> None:
         nonlocal done
         done += steps
 
     began = time.monotonic()
     try:
-        open_run(folder / name, asked, label)
+        open_run(folder / name, training, label)
         out_of_time = lambda: time.monotonic() > ends  # noqa: E731
-        train_together(folder / name, asked, list(range(seeds)), device=device, tick=tick, stop=out_of_time)
+        train_batched(
+            folder / name, training, list(range(seeds)), device=device, on_progress=on_progress, stop=out_of_time
+        )
     except Exception:
         traceback.print_exc()
-    print(f"{name}: {done // seeds:,} of {asked.steps:,} steps, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{name}: {done // seeds:,} of {training.steps:,} steps, {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main() -> None:

@@ -1,21 +1,77 @@
-"""vauban rl from end to end: train, Ctrl-C, go on, evaluate, plot, and clear answers."""
+"""vauban rl from end to end, on an environment of a user's own script: train, Ctrl-C, resume, evaluate, plot, clear errors."""
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 from typer.testing import CliRunner
 
 from vauban.cli import app
+from vauban.rl.curves import read_rows
+from vauban.rl.envs import ENVIRONMENTS
 
-SMALL = ["--env", "ContinuousSeek-v0:dim=2", "--set", "net_arch=[16],batch_size=16,learning_starts=50"]
+SMALL = ["--env", "Mine-v0:dim=2", "--set", "net_arch=[16],batch_size=16,learning_starts=50"]
+SCRIPT = """'''A user's own script: an environment of its own, and Vauban's command line.'''
+
+import os
+import select
+import signal
+from pathlib import Path
+
+from vauban.rl.envs import ENVIRONMENTS, ContinuousSeek
+
+HOLD = Path(__file__).with_name("hold")
+
+
+@ENVIRONMENTS.register("Mine-v0")
+class Mine(ContinuousSeek):
+    steps = 0
+
+    def move(self, state, actions, rng):
+        training = len(actions) == 1
+        self.steps += training
+        if training and self.steps == 70 and HOLD.exists():
+            wait_for_a_signal()
+        return super().move(state, actions, rng)
+
+
+def wait_for_a_signal():
+    heard, hears = os.pipe()
+    os.set_blocking(hears, False)
+    signal.set_wakeup_fd(hears)
+    (HOLD / str(os.getpid())).touch()
+    select.select([heard], [], [])
+    signal.set_wakeup_fd(-1)
+
+
+if __name__ == "__main__":
+    from vauban.cli import main
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Path]:
+    """A user's own script, whose environment this process knows as well until the test is over."""
+    path = tmp_path / "mine.py"
+    path.write_text(SCRIPT)
+    before = dict(ENVIRONMENTS._here)
+    runpy.run_path(str(path))
+    yield path
+    ENVIRONMENTS._here = before
+    gymnasium.registry.pop("Mine-v0")
 
 
 def vauban(*words: str | Path, code: int = 0) -> str:
@@ -25,26 +81,29 @@ def vauban(*words: str | Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def test_train_stop_go_on_evaluate_and_plot(tmp_path: Path) -> None:
-    out, whole = tmp_path / "reengage", tmp_path / "whole"
-    words = ["rl", "train", "--algo", "reengage-ddpg", *SMALL, "--seeds", "2", "--steps", "1000"]
-    words += ["--every", "200", "--episodes", "10", "--goal-weight", "0.1"]
+def test_train_stop_go_on_evaluate_and_plot(script: Path, tmp_path: Path) -> None:
+    """Training waits for the signal at its 70th step, so that no machine is too fast or too slow for it."""
+    out, whole, hold = tmp_path / "reengage", tmp_path / "whole", tmp_path / "hold"
+    words = ["rl", "train", "--algo", "reengage-ddpg", *SMALL, "--seeds", "2", "--steps", "150"]
+    words += ["--every", "50", "--episodes", "10", "--goal-weight", "0.1"]
+    hold.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-c", "from vauban.cli import main; main()", *words, "--jobs", "2", "--out", str(out)],
+        [sys.executable, str(script), *words, "--jobs", "2", "--out", str(out)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    curve = out / "seed-0.csv"
-    while not curve.exists() or curve.read_text().count("\n") < 3:
+    while len(list(hold.iterdir())) < 2:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    assert "run the same command again" in process.communicate(timeout=100)[1]
+    assert "run the same command again" in process.communicate()[1]
     assert process.returncode == 130
-    assert list(out.glob("*.checkpoint.zip"))
+    hold.rename(tmp_path / "held")
+    assert [read_rows(out / f"seed-{seed}.csv")[-1]["steps"] for seed in (0, 1)] == [50, 50]
+    assert list(out.glob("*.checkpoint.pt"))
     (line,) = json.loads(vauban(*words, "--jobs", "1", "--out", out, "--json"))
-    assert (line["seeds"], line["steps"], line["run"]) == (2, 1000, "reengage-ddpg, alpha 0.1")
+    assert (line["seeds"], line["steps"], line["run"]) == (2, 150, "reengage-ddpg, alpha 0.1")
     vauban(*words, "--jobs", "1", "--out", whole, "--json", "--tensorboard")
     assert list(whole.glob("tensorboard/seed-0_1/events*"))
     for seed in (0, 1):

@@ -80,7 +80,7 @@ def test_goals_are_weighed_by_their_running_variance() -> None:
     agent = seek_agent(ReenGAGEDDPG, normalise_goals=True, goal_weight=1.0)
     batch = batch_of(agent, size=400, dtype=torch.float32)
     batch.observations["desired_goal"][:, 1] *= 10
-    agent._note_goals(batch)
+    agent._update_goal_statistics(batch)
     scale = agent._goal_scale(batch)
     torch.testing.assert_close(scale, batch.observations["desired_goal"].var(0, unbiased=False), rtol=1e-3, atol=1e-4)
     ones = torch.ones(400, 3)

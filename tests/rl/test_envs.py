@@ -13,7 +13,7 @@ from stable_baselines3.common.env_checker import check_env as library_check_env
 
 from vauban.errors import BadInput
 from vauban.rl.envs import (
-    WORLDS,
+    ENVIRONMENTS,
     BitFlipping,
     ContinuousSeek,
     DriveSeek,
@@ -28,7 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {"ContinuousSeek-v0": {"dim": 2}, "BitFlippin
 FLAT = [("ContinuousSeek-v0", {"dim": 2}), ("DriveSeek-v0", {}), ("NoisySeek-v0", {})]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
 @pytest.mark.filterwarnings("ignore")
 def test_gymnasium_and_the_library_accept_every_environment(name: str) -> None:
     env = gymnasium.make(name, **SMALL.get(name, {}))
@@ -46,13 +46,13 @@ def test_gymnasium_and_the_library_accept_every_environment(name: str) -> None:
     assert count == env.unwrapped.world.horizon
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_vectors_of_both_libraries_are_the_single_environment_many_times(name: str) -> None:
     settings = SMALL.get(name, {})
     many = gymnasium.make_vec(name, num_envs=4, vectorization_mode="vector_entry_point", **settings)
     first, _ = many.reset(seed=2)
     assert many.observation_space.contains(first)
-    ours = WorldVecEnv(WORLDS[name](**settings), 4)
+    ours = WorldVecEnv(ENVIRONMENTS[name](**settings), 4)
     ours.seed(2)
     second = ours.reset()
     many.action_space.seed(0)

@@ -111,7 +111,7 @@ def test_the_loss_differentiates_as_if_targets_were_constants(
     monkeypatch.setattr(agent.replay_buffer, "sample", lambda *_, **__: batch)
     module = import_module(kind.__module__)
     seen: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
-    monkeypatch.setattr(module, "step_towards", lambda loss, parameters, *_: seen.append((loss, parameters)))
+    monkeypatch.setattr(module, "minimise", lambda loss, parameters, *_: seen.append((loss, parameters)))
     monkeypatch.setattr(module, "polyak_update", lambda *_: None, raising=False)
 
     def critic_loss() -> tuple[torch.Tensor, list[torch.Tensor]]:

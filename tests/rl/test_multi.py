@@ -1,4 +1,4 @@
-"""Multi-ReenGAGE: gates, dummies, the quick way against autograd, the shared encoder, the picture."""
+"""Multi-ReenGAGE: gates, dummies, the closed form against autograd, the shared encoder, the picture."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def agent_and_batch(size: int = 5, **settings: Any) -> tuple[Any, DictReplayBuff
     )
 
 
-def without_quick(agent: Any) -> Any:
-    agent._quick = False
+def without_closed_form(agent: Any) -> Any:
+    agent._closed_form = False
     return agent
 
 
@@ -52,7 +52,7 @@ def dense(batch: Any, packed: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("critics", [1, 2])
-def test_the_quick_way_is_autograd_in_the_gates(share: bool, critics: int) -> None:
+def test_the_closed_form_is_autograd_in_the_gates(share: bool, critics: int) -> None:
     agent, batch = agent_and_batch(policy_kwargs={"share_encoder": share, "n_critics": critics})
     with torch.no_grad():
         for parameter in agent.critic_target.parameters():
@@ -63,7 +63,7 @@ def test_the_quick_way_is_autograd_in_the_gates(share: bool, critics: int) -> No
     values, slopes = agent._values(batch)
     loss = sum(agent._slope_loss(slope, packed, batch) for slope in slopes)
     gradient = torch.autograd.grad(loss, list(agent.critic.parameters()), allow_unused=True)
-    slow = without_quick(agent)
+    slow = without_closed_form(agent)
     target_slow, full = slow._target(batch, kept)
     values_slow, slopes_slow = slow._values(batch)
     loss_slow = sum(slow._slope_loss(slope, full, batch) for slope in slopes_slow)
@@ -103,10 +103,10 @@ def test_gradients_in_the_gates_are_finite_differences_times_two() -> None:
     assert (slopes[gates == 1] != 0).all()
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_dummies_receive_exactly_zero_gradient(quick: bool) -> None:
+@pytest.mark.parametrize("closed_form", [True, False])
+def test_dummies_receive_exactly_zero_gradient(closed_form: bool) -> None:
     agent, batch = agent_and_batch()
-    agent._quick = quick
+    agent._closed_form = closed_form
     gates = agent._gates(batch.observations)
     value = agent.critic(_with_gates(batch.observations, gates), batch.actions)[0]
     (by_gate,) = torch.autograd.grad(value.sum(), gates)

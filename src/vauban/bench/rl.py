@@ -1,4 +1,4 @@
-"""What the gradient loss costs: updates of the library's agent next to Vauban's, in turns [Levine2023, G.7]."""
+"""Cost of the gradient loss: updates per second of Stable-Baselines3's agents and of Vauban's [Levine2023, G.7]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILLED = 1_000
 
 
 def measure(
-    algo: str, env: str, batch: int, goal_weight: float, seconds: float, device: str, tick: Callable[[int], None]
+    algo: str, env: str, batch: int, goal_weight: float, seconds: float, device: str, on_progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """Updates per second of the library ("library"), of Vauban without gradient loss ("plain") and with it ("vauban").
 
@@ -25,8 +25,8 @@ def measure(
     replay buffer is part of an update in all three.
     """
     world = make_world(env)
-    many = world is not None and world.goal_set
-    ours = f"multi-reengage-{algo}" if many else f"reengage-{algo}"
+    goal_set = world is not None and world.goal_set
+    ours = f"multi-reengage-{algo}" if goal_set else f"reengage-{algo}"
     shared: dict[str, Any] = {"batch_size": batch, "learning_starts": 10 * FILLED}
     if algo == "dqn":
         shared["train_freq"] = 1
@@ -35,15 +35,15 @@ def measure(
         "plain": _filled(Plan(ours, env, {**shared, "goal_weight": 0.0}, steps=FILLED), device),
         "vauban": _filled(Plan(ours, env, {**shared, "goal_weight": goal_weight}, steps=FILLED), device),
     }
-    ways = {name: _updates(agent, batch) for name, agent in agents.items()}
-    rates: dict[str, Any] = dict(in_turns(ways, 1, seconds, torch.device(device), tick))
+    updates = {name: _updates(agent, batch) for name, agent in agents.items()}
+    rates: dict[str, Any] = dict(in_turns(updates, 1, seconds, torch.device(device), on_progress))
     return {
         "algo": algo,
         "env": env,
         "batch": batch,
         "device": device_name(torch.device(device)),
         "threads": torch.get_num_threads(),
-        **{f"{name}_ms": 1e3 / rates[name] for name in ways},
+        **{f"{name}_ms": 1e3 / rates[name] for name in updates},
         "overhead": 1 / rates["vauban_to_library"],
         "overhead_to_plain": 1 / rates["vauban_to_plain"],
     }

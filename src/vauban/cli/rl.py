@@ -1,4 +1,4 @@
-"""vauban rl: train goal-conditioned agents, compare their curves, draw them."""
+"""vauban rl: train goal-conditioned agents, compare and plot their learning curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vauban.cli import common
 from vauban.cli.common import example
 
 app = typer.Typer(
-    help="Robustness to new goals: agents that are told what to reach at test time (ReenGAGE).",
+    help="Robustness to new goals: agents whose goal is given at test time (ReenGAGE).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,7 +21,7 @@ RunsArgument = Annotated[
 ]
 
 UntilOption = Annotated[
-    int | None, typer.Option(min=0, help="only the first so many steps, to compare runs of different length [all]")
+    int | None, typer.Option(min=0, help="only evaluations up to this step, to compare runs of different length [all]")
 ]
 
 
@@ -32,21 +32,25 @@ UntilOption = Annotated[
     "vauban rl train --algo multi-reengage-ddpg --env DriveSeek-v0 --goal-weight 0.2 --out runs/drive",
 )
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="run folder; taken up where it ended")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="run folder; an interrupted training is resumed")],
     algo: Annotated[
         str, typer.Option(help="ddpg, sac, dqn, reengage-ddpg, reengage-sac, reengage-dqn or multi-reengage-ddpg")
     ],
-    env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, or one that Gymnasium knows")],
+    env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, another package's, or Gymnasium's")],
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds: 0, 1, …")] = 5,
-    steps: Annotated[int | None, typer.Option(min=1, help="environment steps [200,000; sets of goals 160,000]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="environment steps [the environment's own number]")] = None,
     goal_weight: Annotated[float | None, typer.Option(help="alpha, weight of the gradient loss [0.2]")] = None,
     settings: Annotated[
         str, typer.Option("--set", help="the agent's other settings, key=value,… [those of the thesis]")
     ] = "",
-    every: Annotated[int | None, typer.Option(min=1, help="steps between looks [2,000; sets of goals 4,000]")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="episodes a look [50; sets of goals 100]")] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="steps between evaluations [the environment's own number]")
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="episodes of an evaluation [the environment's own number]")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained at once [one a core]")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained in parallel [one per core]")] = None,
     together: Annotated[
         bool,
         typer.Option("--together", help="all seeds as one batched program, fast on a GPU"),
@@ -60,17 +64,17 @@ def train(
 ) -> None:
     """Train an agent with several seeds; a curve of success against steps is kept for each.
 
-    Ctrl-C leaves a checkpoint of the seeds under way; the same command goes on with them and skips what is complete. Seeds that
-    are trained together share their random numbers: another number of seeds gives other curves.
+    Ctrl-C writes a checkpoint of the seeds in training; the same command resumes them and skips complete ones. With --together
+    all seeds share one random generator: another number of seeds gives other curves.
     """
     import os
 
     from vauban.errors import BadInput
+    from vauban.rl.batched_seeds import check_batched, train_batched
     from vauban.rl.curves import read_run
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
     from vauban.rl.seeds import train_seeds
-    from vauban.rl.together import check_together, train_together
     from vauban.rl.training import open_run
 
     own: dict[str, Any] = read_settings(settings)
@@ -80,22 +84,28 @@ def train(
         own["goal_weight"] = goal_weight
     plan = make_plan(algo, env, own, steps, every, episodes, precision, together)
     if precision != "fp32" and not together:
-        raise BadInput(f"--precision {precision} belongs to --together: without it agents compute in fp32")
+        raise BadInput(f"--precision {precision} needs --together: without it agents compute in fp32")
     if tensorboard and together:
-        raise BadInput("--tensorboard with --together: seeds that are trained together write no TensorBoard logs")
+        raise BadInput("--tensorboard with --together: a batched training writes no TensorBoard logs")
     where = common.pick_device(device)
     if together:
-        check_together(plan)
+        check_batched(plan)
     elif not out.exists():
         make_agent(plan, 0, where)
     open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
     at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
-    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as tick:
+    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as on_progress:
         if together:
-            done = train_together(out, plan, list(range(seeds)), device=where, tick=tick)
+            done = train_batched(out, plan, list(range(seeds)), device=where, on_progress=on_progress)
         else:
             done = train_seeds(
-                out, plan, list(range(seeds)), jobs=at_once, device=where, tensorboard=tensorboard, tick=tick
+                out,
+                plan,
+                list(range(seeds)),
+                jobs=at_once,
+                device=where,
+                tensorboard=tensorboard,
+                on_progress=on_progress,
             )
     if not done:
         raise KeyboardInterrupt
@@ -107,7 +117,7 @@ def train(
 def evaluate(
     runs: RunsArgument,
     until: UntilOption = None,
-    episodes: Annotated[int, typer.Option(min=0, help="also play the trained agents this often")] = 0,
+    episodes: Annotated[int, typer.Option(min=0, help="also play this many episodes with the trained agents")] = 0,
     json: common.JsonOption = False,
 ) -> None:
     """The table of areas under curves: mean and spread over seeds, steps and seeds reached."""
@@ -124,24 +134,18 @@ def evaluate(
 @example("vauban rl plot runs/seek-ddpg runs/seek --out seek.png")
 def plot(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="picture, .png, .pdf or .svg")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="plot, .png, .pdf or .svg")],
     title: Annotated[str | None, typer.Option(help="[the environment]")] = None,
     until: UntilOption = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="NoisySeek: also the perfect greedy agent")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="also the perfect greedy agent, where there is one")] = False,
 ) -> None:
-    """Draw success, or for sets of goals how many are reached, against steps: mean over seeds and one standard deviation."""
+    """Plot success, or for sets of goals how many are reached, against steps: mean over seeds and one standard deviation."""
     from vauban.errors import BadInput
     from vauban.rl.curves import draw, read_run
-    from vauban.rl.envs import NoisySeek
-    from vauban.rl.envs import greedy as act
-    from vauban.rl.evaluating import play
+    from vauban.rl.evaluating import greedy_levels
 
     curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
-    levels = {}
-    if greedy:
-        if any(not curve.env.startswith("NoisySeek") for curve in curves):
-            raise BadInput("--greedy: the greedy agent is NoisySeek's; these runs are not")
-        levels["perfect greedy agent"] = float(play(NoisySeek(), act, 2_000, seed=0)[1].mean())
+    levels = greedy_levels([curve.env for curve in curves]) if greedy else {}
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise BadInput(f"--out {out}: a name that ends in .png, .pdf or .svg is needed")
     draw(out, curves, title=title or curves[0].env, levels=levels)

@@ -1,4 +1,4 @@
-"""Learning curves: kept as lines of text, one file a seed, and drawn as mean and spread over seeds."""
+"""Learning curves: one CSV file for each seed, read as arrays and plotted as mean and spread over seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ COLUMNS = ("steps", "success", "reward", "seconds")
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of one run: `values` (seeds, looks) at `steps` (looks,)."""
+    """The curves of one run: `values` (seeds, evaluations) at `steps` (evaluations,).
+
+    label: name in tables and plots.
+    seconds: training time of each seed, (seeds,).
+    what: the column of the curve files that `values` holds, "success" or "reward".
+    """
 
     label: str
     env: str
@@ -37,14 +42,14 @@ class Curves:
         return np.asarray(np.trapezoid(self.values, self.steps, axis=1) / (self.steps[-1] - self.steps[0]))
 
     def until(self, steps: int) -> Curves:
-        """The same curves up to the last look within so many steps, so that runs of different length can be compared."""
-        looks = int((self.steps <= steps).sum())
-        if not looks:
-            raise BadInput(f"until={steps}: the first look of {self.label} is at step {self.steps[0]:,.0f}")
-        return replace(self, steps=self.steps[:looks], values=self.values[:, :looks])
+        """The same curves up to the last evaluation within `steps`, to compare runs of different length."""
+        count = int((self.steps <= steps).sum())
+        if not count:
+            raise BadInput(f"until={steps}: the first evaluation of {self.label} is at step {self.steps[0]:,.0f}")
+        return replace(self, steps=self.steps[:count], values=self.values[:, :count])
 
     def summary(self) -> dict[str, Any]:
-        """A line of the table of areas; the spread is the standard deviation over seeds (0 for one seed)."""
+        """A line of the table of areas; the spread is the standard deviation over seeds, 0 for one seed."""
         areas, several = self.areas, len(self.seeds) > 1
         return {
             "run": self.label,
@@ -60,30 +65,30 @@ class Curves:
 
 
 def curve_file(folder: Path, seed: int) -> Path:
-    """Where a seed's curve is kept."""
+    """The path of a seed's curve."""
     return folder / f"seed-{seed}.csv"
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """The lines of one curve; a last line that a kill left unfinished is left out."""
-    damaged = BadInput(f"{path} is no learning curve: lines of numbers under {','.join(COLUMNS)} are needed")
+    """The lines of one curve, without a last line that a killed process left unfinished."""
+    malformed = BadInput(f"{path} is no learning curve: lines of numbers under {','.join(COLUMNS)} are needed")
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
     except (ValueError, csv.Error):
-        raise damaged from None
+        raise malformed from None
     numbers = []
     for i, row in enumerate(rows):
         try:
             numbers.append({key: float(row[key]) for key in COLUMNS})
         except (KeyError, TypeError, ValueError):
             if i + 1 < len(rows):
-                raise damaged from None
+                raise malformed from None
     return numbers
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a run folder says it is."""
+    """The contents of a run folder's `run.json`."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
@@ -94,16 +99,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_run(folder: Path) -> Curves:
-    """All curves of a run folder, at the looks that every seed has."""
+    """All curves of a run folder, at the steps at which every seed was evaluated."""
     manifest = read_manifest(folder)
     files = sorted(folder.glob("seed-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
     seeds = {int(path.stem.split("-")[1]): read_rows(path) for path in files}
     seeds = {seed: rows for seed, rows in seeds.items() if rows}
     if not seeds:
-        raise BadInput(f"{folder} holds no curve yet: let vauban rl train reach its first look")
+        raise BadInput(f"{folder} holds no curve yet: let vauban rl train reach its first evaluation")
     steps = sorted(set.intersection(*({row["steps"] for row in rows} for rows in seeds.values())))
     if not steps:
-        raise BadInput(f"{folder} holds no look that all of its seeds have: let vauban rl train go on")
+        raise BadInput(f"{folder} holds no evaluation at the same step of all seeds: let vauban rl train go on")
     at = {seed: {row["steps"]: row for row in rows} for seed, rows in seeds.items()}
     what = manifest["score"]
     return Curves(
@@ -118,7 +123,7 @@ def read_run(folder: Path) -> Curves:
 
 
 def draw(path: Path, runs: Sequence[Curves], *, title: str, levels: dict[str, float] | None = None) -> None:
-    """Write a picture: mean over seeds as a line, one standard deviation as a band [Levine2023, Figures 8.2 and 8.4]."""
+    """Write a plot: mean over seeds as a line, one standard deviation as a band [Levine2023, Figures 8.2 and 8.4]."""
     try:
         import matplotlib
 

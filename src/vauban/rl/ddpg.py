@@ -1,4 +1,4 @@
-"""DDPG whose critic also learns its slope in the goal."""
+"""ReenGAGE over DDPG: the critic also learns its gradient in the goal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from vauban.rl.losses import goal_slopes
-from vauban.rl.reengage import ReenGAGE, step_towards
+from vauban.rl.reengage import ReenGAGE, minimise
 
 
 class ReenGAGEDDPG(ReenGAGE, DDPG):
     """[Levine2023, Eq. 8.8 and 8.9] over Stable-Baselines3's DDPG, with or without `HerReplayBuffer`."""
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """`gradient_steps` updates; critic: one backward for both losses, actor: no gradient for the critic's weights."""
+        """`gradient_steps` updates; one backward pass for both losses of the critic, none into its weights for the actor's."""
         self.policy.set_training_mode(True)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         critic_parameters, actor_parameters = list(self.critic.parameters()), list(self.actor.parameters())
@@ -28,9 +28,9 @@ class ReenGAGEDDPG(ReenGAGE, DDPG):
             self._n_updates += 1
             assert self.replay_buffer is not None
             batch: Any = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-            self._note_goals(batch)
-            kept = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
-            target, target_slopes = self._target(batch, kept)
+            self._update_goal_statistics(batch)
+            discounts = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
+            target, target_slopes = self._target(batch, discounts)
             values, slopes = self._values(batch)
             loss: Any = sum(functional.mse_loss(value, target) for value in values)
             critic_losses.append(loss.item())
@@ -38,11 +38,11 @@ class ReenGAGEDDPG(ReenGAGE, DDPG):
                 goal_loss: Any = sum(self._slope_loss(slope, target_slopes, batch) for slope in slopes)
                 goal_losses.append(goal_loss.item())
                 loss = loss + self.goal_weight * goal_loss
-            step_towards(loss, critic_parameters, self.critic.optimizer)
+            minimise(loss, critic_parameters, self.critic.optimizer)
 
             actor_loss = self._actor_loss(batch.observations)
             actor_losses.append(actor_loss.item())
-            step_towards(actor_loss, actor_parameters, self.actor.optimizer)
+            minimise(actor_loss, actor_parameters, self.actor.optimizer)
 
             polyak_update(critic_parameters, self.critic_target.parameters(), self.tau)
             polyak_update(actor_parameters, self.actor_target.parameters(), self.tau)
@@ -57,25 +57,25 @@ class ReenGAGEDDPG(ReenGAGE, DDPG):
     def _actor_loss(self, seen: Any) -> Tensor:
         return -self.critic.q1_forward(seen, self.actor(seen)).mean()
 
-    def _target(self, batch: Any, kept: Tensor) -> tuple[Tensor, Tensor | None]:
-        """R + gamma Q'(s', pi'(s', g), g) as (n, 1), and its gradient in g; both detached."""
+    def _target(self, batch: Any, discounts: Tensor) -> tuple[Tensor, Tensor | None]:
+        """R + gamma Q'(s', pi'(s', g), g) as (n, 1), and its gradient in g (n, goal); both detached."""
         seen = batch.next_observations
         if not self.goal_weight:
             with torch.no_grad():
-                return batch.rewards + kept * self._next_value(seen), None
+                return batch.rewards + discounts * self._next_value(seen), None
         goals = self._goal_leaf(seen)
-        value = self._next_value(self._seen_with(seen, goals))
-        slopes = self._target_slopes(batch, kept, goal_slopes(value, goals, train=False))
-        return batch.rewards + kept * value.detach(), slopes
+        value = self._next_value(self._with_goals(seen, goals))
+        slopes = self._target_slopes(batch, discounts, goal_slopes(value, goals, train=False))
+        return batch.rewards + discounts * value.detach(), slopes
 
     def _next_value(self, seen: Any) -> Tensor:
         values = self.critic_target(seen, self.actor_target(seen))
         return values[0] if len(values) == 1 else torch.cat(values, dim=1).min(dim=1, keepdim=True).values
 
     def _values(self, batch: Any) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """Q(s, a, g) of each critic, and its gradient in g, to be differentiated again."""
+        """Q(s, a, g) of each critic, and its gradient in g, which can be differentiated again."""
         if not self.goal_weight:
             return self.critic(batch.observations, batch.actions), []
         goals = self._goal_leaf(batch.observations)
-        values = self.critic(self._seen_with(batch.observations, goals), batch.actions)
+        values = self.critic(self._with_goals(batch.observations, goals), batch.actions)
         return values, [goal_slopes(value, goals, train=True) for value in values]

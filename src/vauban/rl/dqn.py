@@ -1,4 +1,4 @@
-"""DQN whose network also learns its slope in the goal, with soft targets."""
+"""ReenGAGE over DQN: the network also learns its gradient in the goal, with soft targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vauban.errors import BadInput
 from vauban.rl.losses import goal_slopes, soft_value
-from vauban.rl.reengage import ReenGAGE, step_towards
+from vauban.rl.reengage import ReenGAGE, minimise
 
 SOFT = ("gradient", "both", "actions")
 
@@ -22,7 +22,7 @@ class ReenGAGEDQN(ReenGAGE, DQN):
 
     temperature: tau of the soft target SoftMax[Q' / tau] . Q' (Eq. G.9); 0 is the maximum.
     soft: where it is used: "gradient" loss only (Eq. G.10, the one that helps), "both" losses (Eq. G.11), or "actions": both, and
-        exploring actions are drawn from SoftMax[Q' / tau].
+        exploring actions are sampled from SoftMax[Q' / tau].
 
     The gradient of the target is taken with one discount: Eq. G.10 prints a second one, which Eq. 8.7 does not have.
     """
@@ -44,9 +44,9 @@ class ReenGAGEDQN(ReenGAGE, DQN):
         for _ in range(gradient_steps):
             assert self.replay_buffer is not None
             batch: Any = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-            self._note_goals(batch)
-            kept = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
-            target, target_slopes = self._target(batch, kept)
+            self._update_goal_statistics(batch)
+            discounts = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
+            target, target_slopes = self._target(batch, discounts)
             value, slopes = self._value(batch)
             loss = functional.smooth_l1_loss(value, target)
             losses.append(loss.item())
@@ -54,36 +54,36 @@ class ReenGAGEDQN(ReenGAGE, DQN):
                 goal_loss = self._slope_loss(slopes, target_slopes, batch)
                 goal_losses.append(goal_loss.item())
                 loss = loss + self.goal_weight * goal_loss
-            step_towards(loss, parameters, self.policy.optimizer, self.max_grad_norm)
+            minimise(loss, parameters, self.policy.optimizer, self.max_grad_norm)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", np.mean(losses))
         if goal_losses:
             self.logger.record("train/goal_loss", np.mean(goal_losses))
 
-    def _target(self, batch: Any, kept: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _target(self, batch: Any, discounts: Tensor) -> tuple[Tensor, Tensor | None]:
         seen, hard = batch.next_observations, self.soft == "gradient" or not self.goal_weight
         if not self.goal_weight:
             with torch.no_grad():
-                return batch.rewards + kept * soft_value(self.q_net_target(seen), 0.0), None
+                return batch.rewards + discounts * soft_value(self.q_net_target(seen), 0.0), None
         goals = self._goal_leaf(seen)
-        values = self.q_net_target(self._seen_with(seen, goals))
+        values = self.q_net_target(self._with_goals(seen, goals))
         soft = soft_value(values, self.temperature)
-        slopes = self._target_slopes(batch, kept, goal_slopes(soft, goals, train=False))
-        return batch.rewards + kept * (soft_value(values.detach(), 0.0) if hard else soft.detach()), slopes
+        slopes = self._target_slopes(batch, discounts, goal_slopes(soft, goals, train=False))
+        return batch.rewards + discounts * (soft_value(values.detach(), 0.0) if hard else soft.detach()), slopes
 
     def _value(self, batch: Any) -> tuple[Tensor, Tensor | None]:
         chosen = batch.actions.long()
         if not self.goal_weight:
             return self.q_net(batch.observations).gather(1, chosen), None
         goals = self._goal_leaf(batch.observations)
-        value = self.q_net(self._seen_with(batch.observations, goals)).gather(1, chosen)
+        value = self.q_net(self._with_goals(batch.observations, goals)).gather(1, chosen)
         return value, goal_slopes(value, goals, train=True)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> tuple[np.ndarray, Any]:
-        """As in the library; with soft="actions" exploring actions are drawn from SoftMax[Q' / tau] instead."""
+        """As in Stable-Baselines3; with soft="actions" exploring actions are sampled from SoftMax[Q' / tau] instead."""
         if deterministic or self.soft != "actions" or not self.goal_weight:
             return super().predict(observation, state, episode_start, deterministic)
         seen, many = self.policy.obs_to_tensor(observation)

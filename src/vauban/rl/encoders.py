@@ -1,4 +1,4 @@
-"""Encoders of goal sets: DeepSets with squared gates, and the picture of a goal set for a convolutional network."""
+"""Encoders of goal sets: DeepSets with squared gates, and a picture with a convolutional network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_goal_sets(space: spaces.Space) -> tuple[int, int, int]:
 class GoalSetEncoder(BaseFeaturesExtractor):
     """(s, sum_i b_i^2 E(s, g_i)) of goal sets with gates b [Levine2023, Eq. 8.16 and G.14].
 
-    Dummies (gate 0) are not encoded at all: b_i^2 makes their share, and their gradient, exactly zero.
+    Dummies (gate 0) are not encoded: the factor b_i^2 makes their term and its gradient zero.
     """
 
     def __init__(self, observation_space: spaces.Dict, hidden: tuple[int, ...] = (400, 400), embedding: int = 20):
@@ -38,17 +38,17 @@ class GoalSetEncoder(BaseFeaturesExtractor):
         self.net = nn.Sequential(*create_mlp(state + coordinates, embedding, list(hidden)))
 
     def items(self, seen: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Rows (m,) and places (m,) of the m real goals of a batch, their gates (m,) and embeddings (m, embedding)."""
+        """Rows (m,) and columns (m,) of the m real goals of a batch, their gates (m,) and embeddings (m, embedding)."""
         goals, state = seen[GOAL], seen[STATE].float()
-        rows, places = goals[..., -1].detach().nonzero(as_tuple=True)
-        chosen = goals[rows, places].float()
+        rows, columns = goals[..., -1].detach().nonzero(as_tuple=True)
+        chosen = goals[rows, columns].float()
         embedded = self.net(torch.cat([state[rows], chosen[:, :-1]], dim=1))
-        return rows, places, chosen[:, -1], embedded
+        return rows, columns, chosen[:, -1], embedded
 
     def pool(self, rows: Tensor, gates: Tensor, embedded: Tensor, count: int) -> Tensor:
-        """sum_i b_i^2 E_i for each of `count` sets."""
-        nothing = embedded.new_zeros(count, self.embedding)
-        return nothing.index_add(0, rows, gates.square()[:, None] * embedded)
+        """sum_i b_i^2 E_i for each of `count` sets, (count, embedding)."""
+        zeros = embedded.new_zeros(count, self.embedding)
+        return zeros.index_add(0, rows, gates.square()[:, None] * embedded)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         rows, _, gates, embedded = self.items(observations)
@@ -57,10 +57,13 @@ class GoalSetEncoder(BaseFeaturesExtractor):
 
 
 class GoalImageEncoder(BaseFeaturesExtractor):
-    """DriveSeek's goal set as a picture for the "Nature" network, beside the exact state [Levine2023, G.6.6].
+    """A goal set as a picture for the "Nature" network, concatenated with the state [Levine2023, G.6.6].
 
-    Eight pixels a unit over [-10.5, 10.5]^2: red b_i^2 on a 4 x 4 square about each goal, green the position, blue the position
-    after a step straight on; squares of red and green overlap just where the goal is reached.
+    Eight pixels a unit over [-10.5, 10.5]^2: red is b_i^2 on a 4 x 4 square about each goal, green the position, blue the
+    position after a step straight on; squares of red and green overlap where and only where the goal is reached.
+
+    Reads states as DriveSeek observes them: position, rounded position, sine and cosine of the direction; goals are integer
+    points of [-10, 10]^2. Worlds for which that is right have `goal_image = True`.
     """
 
     PIXELS, HALF, REACH = 8, 2, 10
@@ -84,9 +87,9 @@ class GoalImageEncoder(BaseFeaturesExtractor):
         """(n, 3, side, side); differentiable in the gates."""
         state, goals = observations[STATE].float(), observations[GOAL].float()
         count, cells = len(state), self.cells
-        place = goals[..., :2].detach().long() + self.REACH
+        cell = goals[..., :2].detach().long() + self.REACH
         grid = state.new_zeros(count, cells * cells)
-        grid = grid.scatter_add(1, place[..., 1] * cells + place[..., 0], goals[..., 2].square())
+        grid = grid.scatter_add(1, cell[..., 1] * cells + cell[..., 0], goals[..., 2].square())
         width = 2 * self.HALF
         red = functional.conv_transpose2d(
             grid.view(count, 1, cells, cells), state.new_ones(1, 1, width, width), stride=self.PIXELS

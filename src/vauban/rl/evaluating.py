@@ -1,20 +1,21 @@
-"""How often an agent reaches its goals."""
+"""Evaluation of agents: episodes played with the best actions, success and summed reward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from vauban.rl.envs import World, WorldVecEnv
+from vauban.errors import BadInput
+from vauban.rl.envs import ENVIRONMENTS, World, WorldVecEnv
 from vauban.rl.recipes import make_env, make_world
 
 Act = Callable[[dict[str, np.ndarray]], np.ndarray]
 
 
 def play(world: World, act: Act, episodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Success (a goal was ever reached) and summed reward of each of `episodes`, played side by side."""
+    """Success (a goal was ever reached) and summed reward of each of `episodes`, played as copies of one world."""
     env = WorldVecEnv(world, episodes)
     env.seed(seed)
     seen = env.reset()
@@ -50,3 +51,17 @@ def evaluate(agent: Any, env: str, episodes: int, seed: int) -> tuple[float, flo
             running = 0.0
     single.close()
     return float(np.mean(wins)), float(np.mean(sums))
+
+
+def greedy_levels(envs: Iterable[str], episodes: int = 2_000) -> dict[str, float]:
+    """The perfect greedy agent's mean score on each environment, by its label: goals reached for goal sets, else success."""
+    levels = {}
+    for env in dict.fromkeys(envs):
+        world = make_world(env)
+        if world is None or type(world).greedy is World.greedy:
+            those = ", ".join(name for name in ENVIRONMENTS if ENVIRONMENTS[name].greedy is not World.greedy)
+            raise BadInput(f"{env} has no greedy agent; environments that have one: {those}")
+        success, reward = play(world, world.greedy, episodes, seed=0)
+        levels[env] = float((reward if world.goal_set else success).mean())
+    several = len(levels) > 1
+    return {f"perfect greedy agent{f', {env}' if several else ''}": level for env, level in levels.items()}

@@ -1,4 +1,4 @@
-"""The gradient loss: how far a critic's slope in the goal is from the slope of its target."""
+"""The gradient loss: the squared difference of a critic's gradient in the goal and its target's, here called slopes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 def goal_slopes(values: Tensor, goals: Tensor, *, train: bool) -> Tensor:
     """The gradient of each row of `values` (n, 1) with respect to its own goal, in the shape of `goals` (n, …).
 
-    With `train` the result can be differentiated again (and the graph of `values` stays); without it the graph is gone and
-    nothing can flow back: that is what targets want.
+    With `train` the result can be differentiated again, and the graph of `values` is kept. Without it, for targets, the result
+    is a constant and the graph is freed.
     """
     (slopes,) = torch.autograd.grad(values.sum(), goals, create_graph=train)
     return slopes

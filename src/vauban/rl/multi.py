@@ -1,4 +1,4 @@
-"""Multi-ReenGAGE: reach any goal of a set; the critic's slope in each goal's gate is learned as well."""
+"""Multi-ReenGAGE: the goal is any of a set, and the critic also learns its gradient in the gate of each goal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ItemRewards = Callable[[Tensor, Tensor], Tensor]
 
 
 class GoalSetPolicy(TD3Policy):
-    """Actor and critic over goal sets; the encoder is the critic's, shared with the actor and trained by the critic only.
+    """Actor and critic over goal sets; they share the critic's encoder, trained by the critic's loss only.
 
     `share_encoder=False` gives the actor an encoder of its own (G.6.2). Works with Stable-Baselines3's DDPG and TD3 as well.
     """
@@ -33,8 +33,8 @@ class GoalSetPolicy(TD3Policy):
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
         if self.share_encoder:
-            _lend(self.actor, self.critic.features_extractor)
-            _lend(self.actor_target, self.critic_target.features_extractor)
+            _share_encoder(self.actor, self.critic.features_extractor)
+            _share_encoder(self.actor_target, self.critic_target.features_extractor)
             rate: Any = lr_schedule(1)
             self.actor.optimizer = self.optimizer_class(self.actor.parameters(), lr=rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
 
@@ -42,8 +42,8 @@ class GoalSetPolicy(TD3Policy):
         return {**super()._get_constructor_parameters(), "share_encoder": self.share_encoder}
 
 
-def _lend(actor: Actor, encoder: torch.nn.Module) -> None:
-    """Let an actor see through an encoder that is not its own: no parameter of it belongs to the actor."""
+def _share_encoder(actor: Actor, encoder: torch.nn.Module) -> None:
+    """Make an actor use an encoder of the critic, without owning its parameters."""
     del actor._modules["features_extractor"]
     actor.__dict__["features_extractor"] = encoder
 
@@ -54,8 +54,8 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
     item_rewards: (achieved goals (n, k) after the step, goal sets (n, n_max, k + 1)) -> R_item (n, n_max); by default the
         environment's own `item_rewards`.
 
-    With `GoalSetEncoder` the slope in gate b_i is 2 b_i E_i . dQ/d(sum), so double differentiation stops at the heads and the
-    encoder is passed backwards once; other encoders are differentiated in the gates by autograd.
+    With `GoalSetEncoder` the slope in gate b_i has the closed form 2 b_i E_i . dQ/d(sum): only the heads are differentiated
+    twice, the encoder once. Other encoders are differentiated in the gates by autograd.
     """
 
     policy_aliases: ClassVar[dict[str, Any]] = {"MultiInputPolicy": GoalSetPolicy, "GoalSetPolicy": GoalSetPolicy}
@@ -69,7 +69,7 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
     def _setup_model(self) -> None:
         check_goal_sets(self.observation_space)
         super()._setup_model()
-        self._quick = isinstance(self.critic.features_extractor, GoalSetEncoder)
+        self._closed_form = isinstance(self.critic.features_extractor, GoalSetEncoder)
 
     def _check_rewards(self) -> None:
         if self.item_rewards is None:
@@ -86,28 +86,28 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
         if self.item_rewards is not None:
             return self.item_rewards(achieved, goals).float()
         assert self.env is not None
-        rewards: Tensor = self.env.env_method("item_rewards", achieved, goals, indices=[0])[0]
-        return rewards.float()
+        rewards: Any = self.env.env_method("item_rewards", achieved, goals, indices=[0])[0]
+        return torch.as_tensor(rewards, dtype=torch.float32, device=goals.device)
 
-    def _target(self, batch: Any, kept: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The target (n, 1), and its gradient in the gates: (m,) for the m real goals, or (n, n_max) without the quick way."""
+    def _target(self, batch: Any, discounts: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The target (n, 1), and its gradient in the gates: (m,) of the real goals in closed form, or (n, n_max) by autograd."""
         if not self.goal_weight:
-            return super()._target(batch, kept)
+            return super()._target(batch, discounts)
         seen, items = batch.next_observations, self._rewards_of_items(batch)
-        if self._quick:
-            value, slopes, rows, places, gates = self._quick_target(seen)
-            slopes = 2 * gates * items[rows, places] + kept.flatten()[rows] * slopes
+        if self._closed_form:
+            value, slopes, rows, columns, gates = self._closed_form_target(seen)
+            slopes = 2 * gates * items[rows, columns] + discounts.flatten()[rows] * slopes
         else:
             gates = self._gates(seen)
             value = self._next_value(_with_gates(seen, gates))
-            slopes = 2 * gates.detach() * items + kept * goal_slopes(value, gates, train=False)
-        return batch.rewards + kept * value.detach(), slopes
+            slopes = 2 * gates.detach() * items + discounts * goal_slopes(value, gates, train=False)
+        return batch.rewards + discounts * value.detach(), slopes
 
-    def _quick_target(self, seen: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _closed_form_target(self, seen: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         state = seen[STATE].float()
         with torch.no_grad():
             encoder: Any = self.critic_target.features_extractor
-            rows, places, gates, embedded = encoder.items(seen)
+            rows, columns, gates, embedded = encoder.items(seen)
             pools, embeddings = [encoder.pool(rows, gates, embedded, len(state)).requires_grad_()], [embedded]
             own: Any = self.actor_target.features_extractor
             if own is not encoder:
@@ -118,7 +118,7 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
         value = self._least([net(torch.cat([state, pools[0], action], dim=1)) for net in self.critic_target.q_networks])
         by_pool = torch.autograd.grad(value.sum(), pools)
         slopes = sum((e * d[rows]).sum(1) for e, d in zip(embeddings, by_pool, strict=True))
-        return value, 2 * gates * slopes, rows, places, gates
+        return value, 2 * gates * slopes, rows, columns, gates
 
     @staticmethod
     def _least(values: list[Tensor]) -> Tensor:
@@ -128,7 +128,7 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
         seen = batch.observations
         if not self.goal_weight:
             return super()._values(batch)
-        if not self._quick:
+        if not self._closed_form:
             gates = self._gates(seen)
             values = self.critic(_with_gates(seen, gates), batch.actions)
             return values, [goal_slopes(value, gates, train=True) for value in values]
@@ -149,7 +149,7 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
 
     def _slope_loss(self, slopes: Tensor, targets: Tensor, batch: Any) -> Tensor:
         """Squared differences, summed over the goals of a set, averaged over the batch (Eq. G.18)."""
-        if self._quick:
+        if self._closed_form:
             return (slopes - targets.detach()).square().sum() / len(batch.rewards)
         return gradient_loss(slopes, targets)
 

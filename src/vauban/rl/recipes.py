@@ -1,4 +1,4 @@
-"""Which algorithm on which environment with which settings: the thesis's, unless others are given."""
+"""Plans of trainings and the agents they describe, with the thesis's settings as defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vauban.errors import BadInput, MissingExtra
 from vauban.rl.ddpg import ReenGAGEDDPG
 from vauban.rl.dqn import ReenGAGEDQN
 from vauban.rl.encoders import GoalImageEncoder, GoalSetEncoder
-from vauban.rl.envs import WORLDS, World, WorldVecEnv
+from vauban.rl.envs import ENVIRONMENTS, World, WorldVecEnv
 from vauban.rl.multi import GoalSetPolicy, MultiReenGAGEDDPG
 from vauban.rl.sac import ReenGAGESAC
 from vauban.specs import Spec, choose
@@ -40,9 +40,16 @@ ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pic
 
 @dataclass(frozen=True)
 class Plan:
-    """What one training is: algorithm, environment, settings of the agent, how long, and how it is looked at.
+    """Everything that defines a training except its seed.
 
-    `together`: all seeds as one batched program. `precision`: "bf16" lets encoders of goal sets compute in bfloat16 there.
+    algo: a name of `ALGORITHMS`.
+    env: `Name-v0:key=value,…`.
+    settings: the agent's settings that differ from the defaults.
+    steps: environment steps of each seed.
+    every: steps between two evaluations, of `episodes` episodes each.
+    num_envs: copies of the environment in one agent's training.
+    precision: "bf16" lets encoders of goal sets compute in bfloat16 in a batched training.
+    together: train all seeds as one batched program (`--together`).
     """
 
     algo: str
@@ -75,15 +82,15 @@ def plan(
     precision: str = "fp32",
     together: bool = False,
 ) -> Plan:
-    """A plan with the thesis's length and evaluations (Tables G.1, G.4) where none are given."""
-    many_goals = Spec.parse(env).name in ("DriveSeek-v0", "NoisySeek-v0")
+    """A plan with the environment's recommended length and evaluations where none are given (the thesis's: Tables G.1, G.4)."""
+    advice = make_world(env) or World
     return Plan(
         algo,
         env,
         dict(settings),
-        steps or (160_000 if many_goals else 200_000),
-        every or (4_000 if many_goals else 2_000),
-        episodes or (100 if many_goals else 50),
+        steps or advice.training_steps,
+        every or advice.evaluation_interval,
+        episodes or advice.evaluation_episodes,
         precision=precision,
         together=together,
     )
@@ -106,13 +113,13 @@ def _literal(text: str) -> Any:
 
 
 def make_world(env: str) -> World | None:
-    """The world of `Name-v0:key=value,…`, or None if the name is none of Vauban's."""
+    """The world of `Name-v0:key=value,…`, or None if no world of that name is registered."""
     spec = Spec.parse(env)
-    if spec.name not in WORLDS:
+    if spec.name not in ENVIRONMENTS:
         return None
     settings = {key: _literal(value) for key, value in spec.params.items()}
     try:
-        return WORLDS[spec.name](**settings)
+        return ENVIRONMENTS[spec.name](**settings)
     except BadInput:
         raise
     except (TypeError, ValueError, OverflowError, MemoryError) as problem:
@@ -120,7 +127,7 @@ def make_world(env: str) -> World | None:
 
 
 def make_env(env: str, copies: int = 1) -> VecEnv:
-    """Copies of an environment for Stable-Baselines3: Vauban's worlds as arrays, others (HandReach-v3, …) one by one."""
+    """Copies of an environment for Stable-Baselines3: registered worlds as arrays, others (HandReach-v3, …) one by one."""
     world = make_world(env)
     if world is not None:
         return WorldVecEnv(world, copies)
@@ -133,15 +140,15 @@ def make_env(env: str, copies: int = 1) -> VecEnv:
             raise MissingExtra("gymnasium-robotics", "robotics", spec.name) from None
         gymnasium.register_envs(gymnasium_robotics)
     if spec.name not in gymnasium.registry:
-        raise BadInput(f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(sorted(WORLDS))}")
+        raise BadInput(f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(ENVIRONMENTS)}")
     return DummyVecEnv([lambda: gymnasium.make(spec.name, **settings)] * copies)
 
 
 def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | None = None) -> BaseAlgorithm:
-    """A fresh agent of a plan.
+    """A new agent of a plan.
 
-    Besides the agent's own arguments, settings may hold `noise` (of actions), `net_arch` and, for sets of goals, `share_encoder`
-    (G.6.2) and `encoder`: sets or pictures (G.6.6).
+    Besides arguments of the agent's class, settings may hold `noise` (standard deviation of the noise on actions), `net_arch`
+    and, for sets of goals, `share_encoder` (G.6.2) and `encoder`: sets or pictures (G.6.6).
     """
     env = make_env(plan.env, plan.num_envs)
     settings = {**_defaults(plan, env), **plan.settings}
@@ -152,6 +159,8 @@ def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | N
         settings["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, noise))
     network: dict[str, Any] = {key: settings.pop(key) for key in ("net_arch", "share_encoder") if key in settings}
     if "encoder" in settings:
+        if settings["encoder"] == "pictures" and not _drawable(plan.env):
+            raise BadInput(f"{plan.env} cannot be drawn by encoder=pictures (goal_image is False): leave encoder out")
         network["features_extractor_class"] = ENCODERS[choose("encoder", settings.pop("encoder"), ENCODERS)]
     if network:
         settings["policy_kwargs"] = {**network, **settings.get("policy_kwargs", {})}
@@ -170,6 +179,11 @@ def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | N
         raise BadInput(f"{plan.algo} cannot be made with these settings: {problem}") from None
     except AssertionError as problem:
         raise BadInput(f"{plan.algo} does not fit {plan.env}: {problem}") from None
+
+
+def _drawable(env: str) -> bool:
+    world = make_world(env)
+    return world is not None and world.goal_image
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -204,32 +218,32 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
 
 
 def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
-    """[Levine2023] Tables G.1, G.2 and G.4 and, for BitFlipping, the settings of hindsight experience replay named in G.2."""
+    """[Levine2023] Tables G.1, G.2 and G.4 and, for dqn, the settings of hindsight experience replay named in G.2."""
     world = make_world(plan.env)
-    name, base = Spec.parse(plan.env).name, plan.algo.rsplit("-", 1)[-1]
+    advice = world or World
+    base = plan.algo.rsplit("-", 1)[-1]
     gradient = plan.algo != base
     if world is not None and world.goal_set:
         if base != "ddpg":
             raise BadInput(f"{plan.algo} does not fit {plan.env}: sets of goals are for ddpg and multi-reengage-ddpg")
-        noise = {"DriveSeek-v0": 0.05, "NoisySeek-v0": 0.1}[name]
         common = {
             "learning_rate": 1e-3,
             "batch_size": 256,
-            "noise": noise,
+            "noise": advice.exploration_noise,
             "replay_buffer_class": None,
             "net_arch": [400],
         }
         return {**_SHARED, **common, "policy": GoalSetPolicy}
     if base == "dqn":
         horizon = world.horizon if world is not None else 50
-        return {**_SHARED, **_BITS, "train_freq": 16 * horizon, "target_update_interval": 16 * horizon,
+        return {**_SHARED, **_DQN, "train_freq": 16 * horizon, "target_update_interval": 16 * horizon,
                 "learning_starts": 16 * horizon}  # fmt: skip
-    seen: Any = env.observation_space
-    dim = spaces.flatdim(seen["desired_goal"]) if isinstance(seen, spaces.Dict) else 0
+    space: Any = env.observation_space
+    dim = spaces.flatdim(space["desired_goal"]) if isinstance(space, spaces.Dict) else 0
     table = _SAC if base == "sac" else _DDPG
     size = next((d for d in (5, 10) if dim <= d), 20)
     batch, rate = table[size][gradient]
-    own = {"noise": 0.03} if base == "ddpg" else {}
+    own = {"noise": advice.exploration_noise} if base == "ddpg" else {}
     return {**_SHARED, **own, "batch_size": batch, "learning_rate": rate, "net_arch": [256, 256]}
 
 
@@ -242,7 +256,7 @@ _SHARED = {
     "gradient_steps": 1,
     "replay_buffer_class": HerReplayBuffer,
 }
-_BITS = {
+_DQN = {
     "gamma": 0.98,
     "tau": 0.05,
     "batch_size": 128,

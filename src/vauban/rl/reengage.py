@@ -1,4 +1,4 @@
-"""ReenGAGE as a mixin: what DDPG, SAC and DQN need to know to learn the critic's slope in the goal as well."""
+"""ReenGAGE as a mixin for DDPG, SAC and DQN: settings, checks and the loss of the critic's gradient in the goal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ else:
 
 
 class ReenGAGE(Base):
-    """Adds alpha |slope - target slope|^2 to the critic's loss; the classes over it override `train()` and nothing else.
+    """Adds alpha |slope - target slope|^2 to the critic's loss; a slope is a gradient in the goal. Subclasses override `train()`.
 
-    goal_weight: alpha of [Levine2023, Eq. 8.8]; 0 is the library's own update, to the last bit.
+    goal_weight: alpha of [Levine2023, Eq. 8.8]; 0 is Stable-Baselines3's own update, to the last bit.
     rewards: "sparse" counts the gradient loss only where the reward is `low_reward` (Eq. 8.9; by default the environment's own
         `low_reward`, or -1); "dense" adds the reward's gradient to the target (Eq. 8.8).
     reward_gradient: for "dense", (achieved goals (n, k) after the step, goals (n, k)) -> gradients (n, k) in the goals; without
@@ -69,8 +69,8 @@ class ReenGAGE(Base):
             )
         if self.policy_kwargs.get("share_features_extractor"):
             raise BadInput(
-                "share_features_extractor=True trains features by the actor alone and hides goals from the critic's gradient: "
-                "leave it False (MultiReenGAGEDDPG shares its encoder the other way round)"
+                "share_features_extractor=True trains features by the actor only and hides goals from the critic's gradient: "
+                "leave it False (MultiReenGAGEDDPG shares the critic's encoder with the actor)"
             )
         super()._setup_model()
         if self.goal_weight and self.env is not None:
@@ -123,16 +123,16 @@ class ReenGAGE(Base):
             raise BadInput(_NOT_DIFFERENTIABLE)
         return torch.autograd.grad(rewards.sum(), leaf)[0]
 
-    def _seen_with(self, observations: Any, goals: Tensor) -> dict[str, Tensor]:
+    def _with_goals(self, observations: Any, goals: Tensor) -> dict[str, Tensor]:
         return {**observations, GOAL: goals}
 
     def _goal_leaf(self, observations: Any) -> Tensor:
         goals: Tensor = observations[GOAL].detach()
         return (goals.clone() if goals.is_floating_point() else goals.float()).requires_grad_()
 
-    def _target_slopes(self, batch: Any, kept: Tensor, slopes: Tensor) -> Tensor:
-        """The gradient of R + gamma Q' in the goal: `slopes` are Q''s, `kept` is gamma where the episode goes on."""
-        slopes = kept.reshape(-1, *[1] * (slopes.dim() - 1)) * slopes
+    def _target_slopes(self, batch: Any, discounts: Tensor, slopes: Tensor) -> Tensor:
+        """The gradient of R + gamma Q' in the goal, from that of Q'; `discounts` is gamma, or 0 at the end of an episode."""
+        slopes = discounts.reshape(-1, *[1] * (slopes.dim() - 1)) * slopes
         if self.rewards == "dense":
             slopes = slopes + self._reward_slopes(batch.next_observations["achieved_goal"], batch.observations[GOAL])
         return slopes
@@ -147,21 +147,21 @@ class ReenGAGE(Base):
             return None
         return torch.as_tensor(self.goal_statistics.var, dtype=torch.float32, device=batch.rewards.device)
 
-    def _note_goals(self, batch: Any) -> None:
+    def _update_goal_statistics(self, batch: Any) -> None:
         if self.goal_statistics is not None:
             self.goal_statistics.update(batch.observations[GOAL].cpu().numpy())
 
 
-def step_towards(loss: Tensor, parameters: list[Any], optimiser: torch.optim.Optimizer, longest: float = 0.0) -> None:
-    """One optimiser step on `parameters` alone (no gradient is computed for anything else), shortened to `longest` if given."""
+def minimise(loss: Tensor, parameters: list[Any], optimiser: torch.optim.Optimizer, max_norm: float = 0.0) -> None:
+    """One optimiser step on `parameters`; no other gradient is computed. With `max_norm` the gradient is clipped to it."""
     for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = slope
-    if longest:
-        torch.nn.utils.clip_grad_norm_(parameters, longest)
+    if max_norm:
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     optimiser.step()
 
 
 _NOT_DIFFERENTIABLE = (
-    "the dense loss needs a reward that can be differentiated: compute_reward, given torch tensors, must answer with a tensor "
+    "the dense loss needs a reward that can be differentiated: compute_reward, given torch tensors, must return a tensor "
     "that depends on the goal. Give reward_gradient=function(achieved, goal), or use rewards='sparse'"
 )

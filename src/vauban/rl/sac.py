@@ -1,4 +1,4 @@
-"""SAC whose critics also learn their slope in the goal, through the policy's noise and its entropy."""
+"""ReenGAGE over SAC: the critics also learn their gradient in the goal, through the sampled action and its entropy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from vauban.rl.losses import goal_slopes
-from vauban.rl.reengage import ReenGAGE, step_towards
+from vauban.rl.reengage import ReenGAGE, minimise
 
 
 class ReenGAGESAC(ReenGAGE, SAC):
-    """[Levine2023, G.5] over Stable-Baselines3's SAC: target slopes flow through the reparameterised action and its entropy."""
+    """[Levine2023, G.5] over Stable-Baselines3's SAC: target gradients include the reparameterised action and its entropy."""
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         """`gradient_steps` updates of temperature, critics and actor."""
@@ -30,58 +30,58 @@ class ReenGAGESAC(ReenGAGE, SAC):
         for step in range(gradient_steps):
             assert self.replay_buffer is not None
             batch: Any = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-            self._note_goals(batch)
-            kept = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
+            self._update_goal_statistics(batch)
+            discounts = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
             if self.use_sde:
                 self.actor.reset_noise()
             actions, log_prob = self.actor.action_log_prob(batch.observations)
             log_prob = log_prob.reshape(-1, 1)
             temperature = self._temperature(log_prob, logged)
 
-            target, target_slopes = self._target(batch, kept, temperature)
+            target, target_slopes = self._target(batch, discounts, temperature)
             values, slopes = self._values(batch)
             loss: Any = 0.5 * sum(functional.mse_loss(value, target) for value in values)
-            note(logged, "train/critic_loss", loss)
+            record(logged, "train/critic_loss", loss)
             if target_slopes is not None:
                 goal_loss: Any = 0.5 * sum(self._slope_loss(slope, target_slopes, batch) for slope in slopes)
-                note(logged, "train/goal_loss", goal_loss)
+                record(logged, "train/goal_loss", goal_loss)
                 loss = loss + self.goal_weight * goal_loss
-            step_towards(loss, critic_parameters, self.critic.optimizer)
+            minimise(loss, critic_parameters, self.critic.optimizer)
 
             value = torch.cat(self.critic(batch.observations, actions), dim=1).min(dim=1, keepdim=True).values
             actor_loss = (temperature * log_prob - value).mean()
-            note(logged, "train/actor_loss", actor_loss)
-            step_towards(actor_loss, actor_parameters, self.actor.optimizer)
+            record(logged, "train/actor_loss", actor_loss)
+            minimise(actor_loss, actor_parameters, self.actor.optimizer)
             if step % self.target_update_interval == 0:
                 polyak_update(critic_parameters, self.critic_target.parameters(), self.tau)
                 polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for key, noted in logged.items():
-            self.logger.record(key, np.mean(noted))
+        for key, numbers in logged.items():
+            self.logger.record(key, np.mean(numbers))
 
     def _temperature(self, log_prob: Tensor, logged: dict[str, list[float]]) -> Tensor:
-        """The entropy's weight before this update; if it is learned, learn it."""
+        """The entropy's weight before this update, which also updates it if it is learned."""
         if self.ent_coef_optimizer is None or self.log_ent_coef is None:
-            note(logged, "train/ent_coef", self.ent_coef_tensor)
+            record(logged, "train/ent_coef", self.ent_coef_tensor)
             return self.ent_coef_tensor
         temperature = self.log_ent_coef.detach().exp()
         assert isinstance(self.target_entropy, float)
         loss = -(self.log_ent_coef * (log_prob + self.target_entropy).detach()).mean()
-        note(logged, "train/ent_coef", temperature)
-        note(logged, "train/ent_coef_loss", loss)
-        step_towards(loss, [self.log_ent_coef], self.ent_coef_optimizer)
+        record(logged, "train/ent_coef", temperature)
+        record(logged, "train/ent_coef_loss", loss)
+        minimise(loss, [self.log_ent_coef], self.ent_coef_optimizer)
         return temperature
 
-    def _target(self, batch: Any, kept: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _target(self, batch: Any, discounts: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor | None]:
         seen = batch.next_observations
         if not self.goal_weight:
             with torch.no_grad():
-                return batch.rewards + kept * self._next_value(seen, temperature), None
+                return batch.rewards + discounts * self._next_value(seen, temperature), None
         goals = self._goal_leaf(seen)
-        value = self._next_value(self._seen_with(seen, goals), temperature)
-        slopes = self._target_slopes(batch, kept, goal_slopes(value, goals, train=False))
-        return batch.rewards + kept * value.detach(), slopes
+        value = self._next_value(self._with_goals(seen, goals), temperature)
+        slopes = self._target_slopes(batch, discounts, goal_slopes(value, goals, train=False))
+        return batch.rewards + discounts * value.detach(), slopes
 
     def _next_value(self, seen: Any, temperature: Tensor) -> Tensor:
         actions, log_prob = self.actor.action_log_prob(seen)
@@ -92,10 +92,10 @@ class ReenGAGESAC(ReenGAGE, SAC):
         if not self.goal_weight:
             return self.critic(batch.observations, batch.actions), []
         goals = self._goal_leaf(batch.observations)
-        values = self.critic(self._seen_with(batch.observations, goals), batch.actions)
+        values = self.critic(self._with_goals(batch.observations, goals), batch.actions)
         return values, [goal_slopes(value, goals, train=True) for value in values]
 
 
-def note(logged: dict[str, list[float]], key: str, value: Tensor) -> None:
-    """Keep a number for the log."""
+def record(logged: dict[str, list[float]], key: str, value: Tensor) -> None:
+    """Add a number to those to be logged."""
     logged.setdefault(key, []).append(value.item())

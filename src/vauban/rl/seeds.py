@@ -1,4 +1,4 @@
-"""Several seeds at once, one process each."""
+"""Training of several seeds in parallel, one process for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 from vauban.errors import VaubanError
 from vauban.rl.recipes import Plan
-from vauban.rl.training import Interrupted, Tick, train_seed
+from vauban.rl.training import Interrupted, ProgressCallback, train_seed
+
+_REPORT_STEPS = 100
 
 
 def train_seeds(
@@ -22,43 +24,44 @@ def train_seeds(
     jobs: int = 1,
     device: str = "cpu",
     tensorboard: bool = False,
-    tick: Tick,
+    on_progress: ProgressCallback = lambda _: None,
 ) -> bool:
-    """Train every seed that is not complete, `jobs` at a time; returns False if Ctrl-C came, with checkpoints kept.
+    """Train every seed that is not complete, `jobs` at a time; returns False after Ctrl-C, with checkpoints written.
 
-    An update on these small networks keeps one core busy and gains nothing from a second one: a process a seed is the fast way.
+    An update of these small networks uses one core and gains nothing from a second one, so each seed has a process.
     """
     if jobs == 1 or len(seeds) == 1:
-        return all(train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, tick=tick) for seed in seeds)
-    context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
+        options: dict[str, Any] = {"device": device, "tensorboard": tensorboard, "on_progress": on_progress}
+        return all(train_seed(folder, plan, seed, **options) for seed in seeds)
+    context = multiprocessing.get_context("forkserver")  # imports torch once for all processes
+    context.set_forkserver_preload([__name__])
+    messages: Any = context.Queue()
     running: dict[int, Any] = {}
     waiting, complete = list(seeds), True
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                process = context.Process(
-                    target=_work, args=(folder, plan, seed, device, tensorboard, told), daemon=True
-                )
+                arguments = (folder, plan, seed, device, tensorboard, messages)
+                process = context.Process(target=_train_in_process, args=arguments, daemon=True)
                 process.start()
                 running[seed] = process
             try:
-                seed, kind, what = told.get(timeout=1.0)
+                seed, kind, value = messages.get(timeout=1.0)
             except queue.Empty:
                 for seed, process in list(running.items()):
-                    if not process.is_alive() and told.empty():
+                    if not process.is_alive() and messages.empty():
                         raise VaubanError(f"the process of seed {seed} ended with code {process.exitcode}") from None
                 continue
             if kind == "done":
-                complete &= what
+                complete &= value
                 running.pop(seed).join()
-                if not what:
+                if not value:
                     waiting.clear()
-            elif kind == "problem":
-                raise what
+            elif kind == "error":
+                raise value
             else:
-                tick(what)
+                on_progress(value)
     except KeyboardInterrupt:
         for process in running.values():
             if process.is_alive() and process.pid:
@@ -72,26 +75,27 @@ def train_seeds(
     return complete
 
 
-def _work(folder: Path, plan: Plan, seed: int, device: str, tensorboard: bool, told: Any) -> None:
+def _train_in_process(folder: Path, plan: Plan, seed: int, device: str, tensorboard: bool, messages: Any) -> None:
+    """Train one seed in a process of its own; `messages` receives (seed, "steps" | "done" | "error", value)."""
     import torch
 
-    os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on once
+    os.setpgrp()  # the terminal then sends Ctrl-C to the parent only, which forwards it once
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     pending = 0
 
-    def tick(more: int) -> None:
+    def on_progress(steps: int) -> None:
         nonlocal pending
-        pending += more
-        if pending >= 100:
-            told.put((seed, "steps", pending))
+        pending += steps
+        if pending >= _REPORT_STEPS:
+            messages.put((seed, "steps", pending))
             pending = 0
             if parent is None or not parent.is_alive():
                 raise Interrupted
 
     try:
-        complete = train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, tick=tick)
-        told.put((seed, "steps", pending))
-        told.put((seed, "done", complete))
-    except Exception as problem:
-        told.put((seed, "problem", problem))
+        complete = train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, on_progress=on_progress)
+        messages.put((seed, "steps", pending))
+        messages.put((seed, "done", complete))
+    except Exception as error:
+        messages.put((seed, "error", error))

@@ -1,4 +1,4 @@
-"""DriveSeek and NoisySeek: reach any of up to 200 goals, all named at test time."""
+"""DriveSeek and NoisySeek: reach any of up to 200 goals that are given at test time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vauban.errors import BadInput
-from vauban.rl.envs.pictures import Canvas
+from vauban.rl.envs.canvas import Canvas
+from vauban.rl.envs.registry import ENVIRONMENTS
 from vauban.rl.envs.world import Array, State, World, box, library, whole
 
 
@@ -21,6 +22,10 @@ class GoalSetWorld(World):
 
     low_reward = 0.0
     goal_set = True
+    exploration_noise = 0.1
+    training_steps = 160_000
+    evaluation_interval = 4_000
+    evaluation_episodes = 100
 
     def __init__(self, reach: float, features: int, horizon: int = 40, max_goals: int = 200):
         self.horizon, self.max_goals = whole("horizon", horizon, 1), whole("max_goals", max_goals, 1)
@@ -64,6 +69,7 @@ class GoalSetWorld(World):
         return canvas.pixels
 
 
+@ENVIRONMENTS.register("DriveSeek-v0")
 class DriveSeek(GoalSetWorld):
     """Speed 1 on the torus [-10, 10]^2; the action in [-0.5, 0.5] turns the velocity, then the position moves.
 
@@ -73,12 +79,16 @@ class DriveSeek(GoalSetWorld):
     [Levine2023, 8.5.1, G.6.4.1]. Observed: position, rounded position, sine and cosine of the velocity.
     """
 
+    moves_tensors = True
+    goal_image = True
+    exploration_noise = 0.05
+
     def __init__(self, horizon: int = 40, max_goals: int = 200, edge: float = 10.0):
         if not 10 <= edge <= 10.5:
             raise BadInput(f"edge={edge}: between 10 and 10.5, so that every position rounds to a point of the grid")
         super().__init__(edge, 6, horizon, max_goals)
         if self.max_goals > 21**2:
-            raise BadInput(f"max_goals={max_goals}: DriveSeek has {21**2} places for goals")
+            raise BadInput(f"max_goals={max_goals}: DriveSeek has {21**2} points for goals")
         self.edge = float(edge)
         self.action_space = box(-0.5, 0.5, 1)
         axis = np.arange(-10, 11)
@@ -102,12 +112,15 @@ class DriveSeek(GoalSetWorld):
         return xp.concatenate([state["position"], self.achieved(state), xp.sin(angle), xp.cos(angle)], -1)
 
 
+@ENVIRONMENTS.register("NoisySeek-v0")
 class NoisySeek(GoalSetWorld):
     """s' ~ N(s + a, I) in the plane, |a|_2 <= 1 (longer actions are shortened), from (0, 0), 40 steps.
 
     Goals come in clusters: geometric(0.15) clusters with centres N(0, 10^2), weights Dirichlet(1), n' uniform in 1..200 goals at
     N(centre, 2^2), rounded, duplicates dropped [Levine2023, 8.5.1, G.6.4.2]. Observed: position and rounded position.
     """
+
+    moves_tensors = True
 
     def __init__(self, horizon: int = 40, max_goals: int = 200):
         super().__init__(float("inf"), 4, horizon, max_goals)
@@ -135,12 +148,15 @@ class NoisySeek(GoalSetWorld):
         xp = library(state["position"])
         return xp.concatenate([state["position"], self.achieved(state)], -1)
 
+    def greedy(self, observation: dict[str, Array]) -> Array:
+        return greedy(observation)
+
 
 def greedy(observation: dict[str, Array]) -> Array:
-    """The perfect greedy agent of Figure 8.4: straight to the nearest goal, at most one unit; observations of n copies."""
+    """Actions of the perfect greedy agent of Figure 8.4 for n copies: straight to the nearest goal, at most one unit."""
     position, goals = observation["observation"][:, :2], observation["desired_goal"].astype(float)
-    way = goals[..., :2] - position[:, None]
-    distance = np.where(goals[..., 2] != 0, np.linalg.norm(way, axis=-1), np.inf)
+    offset = goals[..., :2] - position[:, None]
+    distance = np.where(goals[..., 2] != 0, np.linalg.norm(offset, axis=-1), np.inf)
     nearest = distance.argmin(-1)
     copies = np.arange(len(position))
-    return way[copies, nearest] / np.maximum(1, distance[copies, nearest])[:, None]
+    return offset[copies, nearest] / np.maximum(1, distance[copies, nearest])[:, None]

@@ -1,4 +1,4 @@
-"""The two linear worlds of 8.6, where the gradient loss learns an unknown rotation from d transitions."""
+"""The two linear worlds of [Levine2023, 8.6], in which the gradient loss learns a rotation from d transitions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from scipy.stats import ortho_group
 
+from vauban.rl.envs.registry import ENVIRONMENTS
 from vauban.rl.envs.world import Array, State, World, box, whole
 
 
+@ENVIRONMENTS.register("LinearDense-v0")
 class LinearDense(World):
     """s' = s + U a with an unknown rotation U, |a|_2 <= 1 (longer actions are shortened), R = g . s' [Levine2023, 8.6.2.1]."""
 
     low_reward: float | None = None
-    moves_tensors = False
 
     def __init__(self, dim: int = 5, rotation_seed: int = 0, horizon: int = 10):
+        from scipy.stats import ortho_group
+
         self.dim, self.horizon = whole("dim", dim, 2), whole("horizon", horizon, 1)
         self.rotation = np.asarray(ortho_group.rvs(self.dim, random_state=rotation_seed))
         point = box(-np.inf, np.inf, self.dim)
@@ -62,6 +64,7 @@ class LinearDense(World):
         return goal @ rotation / goal.norm(dim=-1, keepdim=True)
 
 
+@ENVIRONMENTS.register("LinearSparse-v0")
 class LinearSparse(LinearDense):
     """Two halves: (0; s1 + U a) follows if s1 != 0, (s2; 0) if s1 = 0; R = g . s1', c_low = 0 [Levine2023, 8.6.2.2]."""
 

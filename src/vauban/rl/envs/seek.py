@@ -9,15 +9,19 @@ import torch
 from gymnasium import spaces
 
 from vauban.errors import BadInput
-from vauban.rl.envs.pictures import Canvas
+from vauban.rl.envs.canvas import Canvas
+from vauban.rl.envs.registry import ENVIRONMENTS
 from vauban.rl.envs.world import Array, State, World, box, whole
 
 
+@ENVIRONMENTS.register("ContinuousSeek-v0")
 class ContinuousSeek(World):
     """s, g in [-D, D]^d, a in [-1, 1]^d, s' = clip(s + a), R = -1 + 1[|s' - g|_inf <= epsilon], s_0 = 0 [Levine2023, 8.3].
 
     Ten steps an episode, D = 5 and epsilon = 0.1; goals are uniform, and reaching one does not end the episode.
     """
+
+    moves_tensors = True
 
     def __init__(self, dim: int = 20, size: float = 5.0, epsilon: float = 0.1, horizon: int = 10):
         self.dim, self.size, self.epsilon = whole("dim", dim, 1), float(size), float(epsilon)
@@ -58,11 +62,14 @@ class ContinuousSeek(World):
         return canvas.pixels
 
 
+@ENVIRONMENTS.register("BitFlipping-v0")
 class BitFlipping(World):
     """s, g in {0, 1}^d, action i flips bit i, R = -1 until s' = g, then 0; d steps an episode [Levine2023, G.2].
 
     First states and goals are uniform; an episode that reaches its goal runs on, as in ContinuousSeek.
     """
+
+    moves_tensors = True
 
     def __init__(self, dim: int = 40, horizon: int | None = None):
         self.dim = whole("dim", dim, 1)

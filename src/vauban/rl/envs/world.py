@@ -1,4 +1,4 @@
-"""A world: many copies of one small goal-seeking problem, moved together as arrays."""
+"""World: base class of environments, computed for many copies at once as arrays."""
 
 from __future__ import annotations
 
@@ -16,30 +16,50 @@ State = dict[str, Array]
 
 
 class World:
-    """The mathematics of an environment for n copies at once; environments and vectors of them are thin over it.
+    """The dynamics, goals and rewards of an environment, for n copies at once; environment classes are thin over it.
 
-    A state is a dictionary of arrays whose first axis runs over the copies; once begun, most worlds move tensors, on
-    any device, as well (`moves_tensors`). `horizon` is the number of steps of an episode; `low_reward` the reward c_low that
-    means "no goal reached" [Levine2023, Eq. 8.9]; `goal_set` says that a goal is a set of goals with gates (n_max, 3).
+    A state is a dictionary of arrays whose first axis runs over the copies. A subclass sets `horizon`, `observation_space` and
+    `action_space`, defines `begin`, `move`, `observe`, `achieved` and `reward`, and is trained by name once it is registered:
+    with `@ENVIRONMENTS.register("Mine-v0")`, or by an entry point of the group `vauban.environments` in another package.
+
+    horizon: steps of an episode.
+    low_reward: the reward c_low that means "no goal reached" [Levine2023, Eq. 8.9]; None where rewards are dense.
+    goal_set: whether a goal is a set of goals with gates, (n_max, coordinates + 1).
+    moves_tensors: whether `move`, `observe`, `achieved` and `reward` take tensors, on any device, as well as arrays, and `move`
+        neither reads nor changes the goal; batched training (--together) needs it.
+    goal_image: whether `GoalImageEncoder` can draw states and goals: see there for what it reads.
+
+    Recommended for training, used where the user gives nothing else:
+
+    exploration_noise: standard deviation of the noise on actions scaled to [-1, 1] (ddpg).
+    training_steps: environment steps.
+    evaluation_interval: steps between two evaluations.
+    evaluation_episodes: episodes of an evaluation.
     """
 
     horizon: int
     low_reward: float | None = -1.0
     goal_set: bool = False
-    moves_tensors: bool = True
+    moves_tensors: bool = False
+    goal_image: bool = False
     observation_space: spaces.Dict
     action_space: spaces.Box | spaces.Discrete
 
+    exploration_noise: float = 0.03
+    training_steps: int = 200_000
+    evaluation_interval: int = 2_000
+    evaluation_episodes: int = 50
+
     def begin(self, copies: int, rng: np.random.Generator) -> State:
-        """First states, with their goals under `goal`."""
+        """First states of episodes, with their goals under `goal`."""
         raise NotImplementedError
 
     def move(self, state: Any, actions: Any, rng: Any) -> Any:
-        """The states after one step of every copy; of `rng` only `normal(size=…)` is asked."""
+        """The states after one step of every copy; with tensors, `rng` has only the method `normal(size=…)`."""
         raise NotImplementedError
 
     def observe(self, state: Any) -> Any:
-        """What the agent sees of each state besides goals, (n, features)."""
+        """The observation of each state without goals, (n, features)."""
         raise NotImplementedError
 
     def achieved(self, state: Any) -> Any:
@@ -51,15 +71,19 @@ class World:
         raise NotImplementedError
 
     def item_rewards(self, achieved: Any, desired: Any) -> Any:
-        """R_item (…, n_max) of every goal of a set, for worlds that have sets."""
+        """R_item (…, n_max) of every goal of a set, for worlds that have sets; takes arrays, and tensors in training."""
         raise BadInput(f"{type(self).__name__} has one goal, not a set of them")
 
     def reached(self, achieved: Array, desired: Array) -> Array:
         """Whether a goal is reached, (…,)."""
         return np.asarray(self.reward(achieved, desired) != self.low_reward)
 
+    def greedy(self, observation: dict[str, Array]) -> Array:
+        """The actions of a perfect greedy agent for the observations of n copies, for worlds that have one."""
+        raise BadInput(f"{type(self).__name__} has no greedy agent")
+
     def draw(self, path: list[State]) -> Array:
-        """A picture (height, width, 3) of one copy's path so far."""
+        """An image (height, width, 3) of one copy's path so far."""
         raise BadInput(f"{type(self).__name__} has no picture: only two-dimensional worlds can be drawn")
 
     def look(self, state: State) -> dict[str, Array]:
@@ -73,12 +97,12 @@ class World:
 
 
 def take(state: State, copies: Any) -> State:
-    """The chosen copies of a state."""
+    """The selected copies of a state."""
     return {key: value[copies] for key, value in state.items()}
 
 
 def put(state: State, copies: Any, other: State) -> State:
-    """A state in which the chosen copies are those of `other`."""
+    """A state in which the selected copies are replaced by those of `other`."""
     result = {key: value.copy() for key, value in state.items()}
     for key, value in other.items():
         result[key][copies] = value
@@ -91,7 +115,7 @@ def box(low: float, high: float, *shape: int, dtype: Any = np.float32) -> spaces
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """`value` as a whole number, `least` or more."""
+    """`value` as a whole number, or BadInput if it is none or below `least`."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or int(value) != value or value < least:
         raise BadInput(f"{name}={value}: a whole number, {least} or more, is needed")
@@ -99,5 +123,5 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def library(x: Any) -> Any:
-    """The module whose functions take such an array: torch or numpy."""
+    """The module whose functions take this array: torch or numpy."""
     return torch if isinstance(x, torch.Tensor) else np

@@ -1,4 +1,4 @@
-"""A stack of agents: what every algorithm shares, which is how seeds live in their worlds side by side."""
+"""Stack: the agents of all seeds as one batched program; base class of the batched algorithms."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from stable_baselines3 import HerReplayBuffer
 from torch import Tensor
 
 from vauban.errors import BadInput
+from vauban.rl.batched_seeds.replay import Replay
 from vauban.rl.envs import World
 from vauban.rl.recipes import Plan, make_agent, make_world
-from vauban.rl.together.replay import Replay
 
 
-class Draws:
-    """Numbers for worlds, drawn on a device."""
+class DeviceNormals:
+    """Random generator for worlds that samples on a device."""
 
     def __init__(self, device: str, generator: torch.Generator):
         self.device, self.generator = device, generator
 
     def normal(self, *, size: Any) -> Tensor:
-        """Standard normal numbers, as exact as a world's own."""
+        """Standard normal float64 numbers, as numpy's generator gives worlds on the CPU."""
         return torch.randn(size, dtype=torch.float64, device=self.device, generator=self.generator)
 
 
-_KNOWN = (
+_COMMON_SETTINGS = (
     "goal_weight",
     "batch_size",
     "learning_rate",
@@ -40,43 +40,49 @@ _KNOWN = (
 )
 
 
-def cannot(why: str) -> BadInput:
-    """The error for what a stack does not do."""
+def unsupported(why: str) -> BadInput:
+    """The error for a plan that can only be trained seed by seed."""
     return BadInput(f"together: {why}; or leave --together out")
 
 
 class Stack:
-    """n agents of one plan, updated together; `agents` are ordinary ones, brought up to date by `write_back`.
+    """n agents of one plan with stacked weights, updated in one batch; `agents` are ordinary agents that receive the weights.
 
-    A round is what the library does between two looks at its clock: some steps of the world, then some updates. Where many
-    steps are taken with one policy (`train_freq`), copies of the world take them side by side, an episode each. All random
-    numbers of a stack come from one generator: its seeds are independent, but another number of them gives other curves.
+    A round is `train_freq` steps of the world and the updates that follow. Where these steps are whole episodes, copies of the
+    world take them in parallel, an episode each. All random numbers of a stack come from one generator: its seeds are
+    independent, but another number of them gives other curves.
     """
 
-    knows: ClassVar[tuple[str, ...]] = ()
+    supported_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         self.agents: list[Any] = [make_agent(plan, seed, "cpu") for seed in seeds]
         self.plan, self.first, self.device, self.half = plan, self.agents[0], device, plan.precision == "bf16"
-        self.world: World = self.refuse(plan, self.first)
+        self.world: World = self.check_plan(plan, self.first)
         self.weight = float(getattr(self.first, "goal_weight", 0.0))
-        self.updates = self.first.gradient_steps
-        self.copies, self.moves = _rounds(self.first.train_freq.frequency, self.world.horizon)
+        self.updates_per_round = self.first.gradient_steps
+        self.copies, self.moves_per_round = _rounds(self.first.train_freq.frequency, self.world.horizon)
         self.generator = torch.Generator(device).manual_seed(seeds[0])
-        self.draws = Draws(device, self.generator)
-        self._begin(len(seeds), np.random.default_rng(seeds[0]))
+        self.normals = DeviceNormals(device, self.generator)
+        self._start(len(seeds), np.random.default_rng(seeds[0]))
 
     @classmethod
-    def refuse(cls, plan: Plan, agent: Any) -> World:
-        """The world of a plan; whatever a stack would do otherwise than the agent itself is refused."""
+    def check_plan(cls, plan: Plan, agent: Any) -> World:
+        """The world of a plan; raises BadInput for settings with which a stack would not do what the single agents do."""
         world = make_world(plan.env)
-        if world is None or not world.moves_tensors or plan.num_envs != 1:
-            raise cannot(f"{plan.env} does not move tensors: ContinuousSeek, BitFlipping, DriveSeek and NoisySeek do")
-        unknown = sorted(set(plan.settings) - {*_KNOWN, *cls.knows})
-        if unknown:
-            raise cannot(f"{', '.join(unknown)}: only {', '.join(sorted({*_KNOWN, *cls.knows}))} are known to a stack")
+        if world is None or not world.moves_tensors:
+            raise unsupported(f"{plan.env} does not move tensors: a world whose moves_tensors is True is needed")
+        if plan.num_envs != 1:
+            raise unsupported(
+                f"num_envs={plan.num_envs}: a batched training chooses its copies of the world itself, 1 is needed"
+            )
+        if world.low_reward is None or type(world).reached is not World.reached:
+            raise unsupported(f"{plan.env} is not sparse: its low_reward is None, or its class overrides `reached`")
+        supported = {*_COMMON_SETTINGS, *cls.supported_settings}
+        if others := sorted(set(plan.settings) - supported):
+            raise unsupported(f"{', '.join(others)}: only {', '.join(sorted(supported))} can be set")
         if callable(agent.learning_rate) or agent.gradient_steps < 1 or agent.train_freq.unit.value != "step":
-            raise cannot("a constant learning_rate, gradient_steps above zero and train_freq in steps are needed")
+            raise unsupported("a constant learning_rate, gradient_steps above zero and train_freq in steps are needed")
         if plan.precision != "fp32" and not world.goal_set:
             raise BadInput(
                 f"precision {plan.precision} is for encoders of goal sets; {plan.env} has none: leave it out"
@@ -85,27 +91,27 @@ class Stack:
         hindsight = isinstance(agent.replay_buffer, HerReplayBuffer)
         least = copies * world.horizon if hindsight else 1
         if agent.learning_starts < least:
-            raise cannot(
+            raise unsupported(
                 f"learning_starts={agent.learning_starts} is before anything can be learned: {least} or more is needed"
             )
         return world
 
-    def _begin(self, seeds: int, rng: np.random.Generator) -> None:
-        """Draw all episodes' first states and goals, and lay out worlds and replay."""
+    def _start(self, seeds: int, rng: np.random.Generator) -> None:
+        """Sample the first states and goals of all episodes, and allocate world states and replay buffers."""
         horizon, rows = self.world.horizon, seeds * self.copies
         steps = -(-self.plan.steps // self.copies)
         episodes = -(-steps // horizon) + 1
-        begun = {
+        starts = {
             key: torch.as_tensor(value).to(self.device).reshape(rows, episodes, *value.shape[1:])
             for key, value in self.world.begin(rows * episodes, rng).items()
         }
-        self.goals = begun.pop("goal")
-        self.starts, self.state = begun, {key: value[:, 0].clone() for key, value in begun.items()}
+        self.goals = starts.pop("goal")
+        self.starts, self.state = starts, {key: value[:, 0].clone() for key, value in starts.items()}
         length = episodes * horizon
         if self.first.buffer_size < self.plan.steps:
             length = min(max(1, self.first.buffer_size // self.copies // horizon), episodes) * horizon
-            if self.moves % horizon:
-                raise cannot(
+            if self.moves_per_round % horizon:
+                raise unsupported(
                     f"buffer_size={self.first.buffer_size} is shorter than the training of {self.plan.steps} steps"
                 )
         buffer = self.first.replay_buffer
@@ -114,32 +120,32 @@ class Stack:
         self.replay = Replay(self.world, goals, length, relabelled, self.generator)
 
     @property
-    def steps_a_round(self) -> int:
+    def steps_per_round(self) -> int:
         """Steps of one seed in a round."""
-        return self.copies * self.moves
+        return self.copies * self.moves_per_round
 
     def round(self) -> None:
-        """Some steps of every seed and the updates that follow."""
-        for _ in range(self.moves):
+        """Take the steps and updates of a round, for every seed."""
+        for _ in range(self.moves_per_round):
             self.move()
         self.before_updates()
-        for _ in range(self.updates):
-            self.step(*self.replay.sample(self.first.batch_size))
+        for _ in range(self.updates_per_round):
+            self.update(*self.replay.sample(self.first.batch_size))
 
     @torch.no_grad()
-    def move(self, blindly: bool = False) -> None:
-        """One step of every copy, `blindly` at random; kept in the replay."""
+    def move(self, at_random: bool = False) -> None:
+        """Take one step of every copy, with random actions if `at_random`, and store it in the replay buffer."""
         clock, horizon = self.replay.clock, self.world.horizon
-        episode, fresh = clock // horizon, clock % horizon == 0
-        for key, begun in self.starts.items():
-            self.state[key].copy_(torch.where(fresh, begun.index_select(1, episode)[:, 0], self.state[key]))
+        episode, first_step = clock // horizon, clock % horizon == 0
+        for key, start in self.starts.items():
+            self.state[key].copy_(torch.where(first_step, start.index_select(1, episode)[:, 0], self.state[key]))
         goal = self.goals.index_select(1, episode)[:, 0]
         seen = {
             "observation": self.world.observe(self.state).float(),
             "achieved_goal": self.world.achieved(self.state).float(),
         }
-        action = self.blind() if blindly else self.explore(seen, goal)
-        state = self.world.move({**self.state, "goal": None}, self.scaled(action), self.draws)
+        action = self.random_actions() if at_random else self.explore(seen, goal)
+        state = self.world.move({**self.state, "goal": None}, self.world_action(action), self.normals)
         self.replay.add(
             before=seen["observation"],
             achieved_before=seen["achieved_goal"],
@@ -152,9 +158,11 @@ class Stack:
 
     @torch.no_grad()
     def play(self, episodes: int, seeds: list[int]) -> tuple[Tensor, Tensor]:
-        """Success and summed reward (agents,) of best actions, a mean over episodes drawn from one seed for each agent."""
-        begun = [self.world.begin(episodes, np.random.default_rng(seed)) for seed in seeds]
-        state: Any = {key: torch.as_tensor(np.concatenate([b[key] for b in begun])).to(self.device) for key in begun[0]}
+        """Mean success and summed reward (agents,) of best actions in `episodes` episodes, one random seed for each agent."""
+        starts = [self.world.begin(episodes, np.random.default_rng(seed)) for seed in seeds]
+        state: Any = {
+            key: torch.as_tensor(np.concatenate([start[key] for start in starts])).to(self.device) for key in starts[0]
+        }
         rows = len(seeds) * episodes
         success = torch.zeros(rows, dtype=torch.bool, device=self.device)
         total = torch.zeros(rows, device=self.device)
@@ -163,65 +171,65 @@ class Stack:
                 "observation": self.world.observe(state).float(),
                 "achieved_goal": self.world.achieved(state).float(),
             }
-            state = self.world.move(state, self.scaled(self.act(seen, state["goal"])), self.draws)
+            state = self.world.move(state, self.world_action(self.act(seen, state["goal"])), self.normals)
             reward = self.world.reward(self.world.achieved(state).float(), state["goal"]).float()
             success |= reward != self.world.low_reward
             total += reward
         return success.view(-1, episodes).float().mean(1), total.view(-1, episodes).mean(1)
 
-    def check(self) -> None:
-        """Say so if something went wrong on the device."""
+    def check_errors(self) -> None:
+        """Raise an error that an update could only record on the device."""
 
-    def refit(self, steps: int) -> bool:
-        """Whether shapes are others from now on, after so many steps."""
+    def resize(self, steps: int) -> bool:
+        """Adapt the shapes of updates to what comes after `steps`; returns whether they changed."""
         return False
 
     def features(self, observation: Tensor, achieved: Tensor, goal: Tensor) -> Tensor:
-        """What networks see of one goal, (…, features), in the order in which the library's extractor puts them side by side."""
+        """Inputs of networks for one goal, (…, features), concatenated in the order of Stable-Baselines3's extractor."""
         parts = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
         return torch.cat([parts[key] for key in self.world.observation_space.spaces], dim=-1)
 
     def by_agent(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        """What each agent sees of its own rows, (agents, rows of one, features)."""
+        """Inputs of networks for the rows of each agent, (agents, rows of one, features)."""
         features = self.features(seen["observation"], seen["achieved_goal"], goal)
         return features.unflatten(0, (len(self.agents), -1))
 
     def before_updates(self) -> None:
-        """What a round does between its steps and its updates."""
+        """Called in a round after its steps and before its updates."""
 
     def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        """Best actions (rows, …) as the replay keeps them; rows are the agents' own, one agent after the other."""
+        """Best actions (rows, …) in the range that networks use; the rows of the first agent come first."""
         raise NotImplementedError
 
     def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        """Actions of a policy that is learning: with noise, or drawn."""
+        """Actions with exploration, (rows, …)."""
         raise NotImplementedError
 
-    def blind(self) -> Tensor:
-        """Actions at random for every copy."""
+    def random_actions(self) -> Tensor:
+        """Uniformly random actions for every copy."""
         raise NotImplementedError
 
-    def scaled(self, action: Tensor) -> Tensor:
-        """Actions as the world takes them."""
+    def world_action(self, action: Tensor) -> Tensor:
+        """Actions in the range that the world uses."""
         return action
 
-    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+    def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         """One update of every agent on given transitions (agents, batch, …)."""
         raise NotImplementedError
 
     def networks(self) -> list[tuple[Any, Any]]:
-        """Pairs of a stacked network and how to find it in an agent."""
+        """Pairs of a stacked network and the function that returns it from an agent."""
         raise NotImplementedError
 
-    def _learned(self) -> tuple[list[torch.optim.Optimizer], list[Tensor]]:
-        """The optimisers, and everything that updates change."""
+    def _trained(self) -> tuple[list[torch.optim.Optimizer], list[Tensor]]:
+        """The optimisers, and all tensors that updates change."""
         optimisers = [value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer)]
-        tensors = [tensor for mine, _ in self.networks() for tensor in mine.parameters]
+        tensors = [tensor for stacked, _ in self.networks() for tensor in stacked.parameters]
         return optimisers, tensors + [p for o in optimisers for group in o.param_groups for p in group["params"]]
 
     def snapshot(self) -> dict[str, Any]:
-        """All that a stack of the same plan needs to go on from here as if nothing had happened."""
-        optimisers, tensors = self._learned()
+        """The state from which a stack of the same plan continues exactly as this one does."""
+        optimisers, tensors = self._trained()
         return {
             "tensors": [tensor.detach().cpu() for tensor in tensors],
             "optimisers": [optimiser.state_dict() for optimiser in optimisers],
@@ -231,8 +239,8 @@ class Stack:
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
-        optimisers, tensors = self._learned()
+        """Replace the state by that of a snapshot."""
+        optimisers, tensors = self._trained()
         with torch.no_grad():
             for tensor, value in zip(tensors, snapshot["tensors"], strict=True):
                 tensor.copy_(value)
@@ -243,16 +251,16 @@ class Stack:
         self.replay.restore(snapshot["replay"])
         self.generator.set_state(snapshot["generator"])
 
-    def write_back(self, steps: int) -> None:
-        """Bring the agents up to date."""
-        for mine, of in self.networks():
-            mine.copy_into([of(agent) for agent in self.agents])
+    def copy_to_agents(self, steps: int) -> None:
+        """Copy the stacked weights to the agents, and the number of steps."""
+        for stacked, network_of in self.networks():
+            stacked.copy_into([network_of(agent) for agent in self.agents])
         for agent in self.agents:
             agent.num_timesteps = steps
 
 
-class Boxed(Stack):
-    """Agents whose actions are numbers: scaled to [-1, 1], with normal noise."""
+class ContinuousActionStack(Stack):
+    """Stack of agents with continuous actions, scaled to [-1, 1], that explore with normal noise."""
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
@@ -267,14 +275,14 @@ class Boxed(Stack):
         noise = torch.randn(action.shape, device=self.device, generator=self.generator)
         return (action + noise * self.sigma).clamp(-1, 1)
 
-    def blind(self) -> Tensor:
+    def random_actions(self) -> Tensor:
         rows = len(self.agents) * self.copies
         return torch.rand(rows, *self.actions, device=self.device, generator=self.generator) * 2 - 1
 
-    def scaled(self, action: Tensor) -> Tensor:
+    def world_action(self, action: Tensor) -> Tensor:
         return self.low + (action + 1) * self.span
 
 
 def _rounds(frequency: int, horizon: int) -> tuple[int, int]:
-    """Copies of the world and steps of each that make up `frequency` steps with one policy: whole episodes side by side."""
+    """Copies of the world and steps of each that make up `frequency` steps: whole episodes in parallel where that is possible."""
     return (frequency // horizon, horizon) if frequency % horizon == 0 else (1, frequency)

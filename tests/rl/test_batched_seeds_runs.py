@@ -1,4 +1,4 @@
-"""Whole trainings of seeds together: curves, agents, stopping, going on, damage."""
+"""Whole batched trainings: curves, agents, interruption, resumption, damaged files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from stacks import bits, plan, sets
 
 from vauban.errors import BadInput, RunRefused
+from vauban.rl.batched_seeds import loop, stack_of, train_batched
+from vauban.rl.batched_seeds.loop import CHECKPOINT
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import loop, stack_of, train_together
-from vauban.rl.together.loop import CHECKPOINT
-from vauban.rl.training import load_agent, look_seed, open_run
+from vauban.rl.training import evaluation_seed, load_agent, open_run
 
 
 def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: 
     asked = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=1,epsilon=0.4", settings, steps=600, every=200, episodes=50)
     open_run(tmp_path, asked, "x")
     told: list[int] = []
-    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, asked, [0, 1], device="cpu", on_progress=told.append)
     assert sum(told) == 1200
     ends = []
     for seed in (0, 1):
@@ -47,18 +47,22 @@ def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: 
         assert again[0] == pytest.approx(rows[-1]["success"])
     assert min(ends) > 0.9
     stamp = curve_file(tmp_path, 0).stat().st_mtime_ns
-    assert train_together(tmp_path, asked, [0, 1], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, asked, [0, 1], device="cpu", on_progress=told.append)
     assert curve_file(tmp_path, 0).stat().st_mtime_ns == stamp
 
 
 def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: Path) -> None:
     stack: Any = stack_of(bits(), [0, 1], "cpu")
-    assert (stack.copies, stack.moves, stack.updates, stack.steps_a_round) == (16, 4, 40, 64)
+    assert (stack.copies, stack.moves_per_round, stack.updates_per_round, stack.steps_per_round) == (16, 4, 40, 64)
     open_run(tmp_path, bits(), "x")
-    assert train_together(tmp_path, bits(), [0, 1], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, bits(), [0, 1], device="cpu", on_progress=lambda _: None)
     rows = read_rows(curve_file(tmp_path, 1))
     assert [row["steps"] for row in rows] == [0, 320, 640]
     assert rows[-1]["success"] >= rows[0]["success"]
+
+
+def described(asked: Plan) -> str:
+    return f"{asked.algo} {asked.precision} {asked.settings.get('encoder', '')}"
 
 
 @pytest.mark.parametrize(
@@ -66,14 +70,36 @@ def test_many_steps_with_one_policy_are_taken_by_copies_side_by_side(tmp_path: P
     [
         plan(goal_weight=0.2),
         plan("sac"),
-        sets(),
-        replace(sets(batch_size=256), precision="bf16"),
-        sets(encoder="pictures"),
         bits(),
+        pytest.param(sets(), marks=pytest.mark.slow),
+        pytest.param(replace(sets(batch_size=256), precision="bf16"), marks=pytest.mark.slow),
+        pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
     ],
-    ids=lambda p: f"{p.algo} {p.precision} {p.settings.get('encoder', '')}",
+    ids=described,
 )
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
+    check_resumed(asked, tmp_path)
+
+
+@pytest.mark.usefixtures("small_encoders")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        sets(encoder="sets"),
+        replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
+        replace(
+            sets(env="DriveSeek-v0:max_goals=9,horizon=7", encoder="pictures", batch_size=4, learning_starts=7),
+            steps=14,
+            every=7,
+        ),
+    ],
+    ids=described,
+)
+def test_ctrl_c_leaves_such_a_checkpoint_of_small_networks_too(asked: Plan, tmp_path: Path) -> None:
+    check_resumed(asked, tmp_path)
+
+
+def check_resumed(asked: Plan, tmp_path: Path) -> None:
     ends: list[Any] = []
     for name, stops in (("whole", False), ("halves", True)):
         folder, rounds = tmp_path / name, itertools.count()
@@ -84,35 +110,36 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
                 os.kill(os.getpid(), signal.SIGINT)
             return False
 
-        complete = train_together(folder, asked, [0, 1], device="cpu", tick=lambda _: None, stop=stop)
+        complete = train_batched(folder, asked, [0, 1], device="cpu", on_progress=lambda _: None, stop=stop)
         assert complete != stops
         if stops:
             with pytest.raises(RunRefused, match="stopped with --seeds 2"):
-                train_together(folder, asked, [0], device="cpu", tick=lambda _: None)
+                train_batched(folder, asked, [0], device="cpu", on_progress=lambda _: None)
             again: list[int] = []
-            assert train_together(folder, asked, [0, 1], device="cpu", tick=again.append)
+            assert train_batched(folder, asked, [0, 1], device="cpu", on_progress=again.append)
             assert again[0] > asked.steps
             assert sum(again) == 2 * asked.steps
         assert not list(folder.glob("*.pt"))
         rows = [{**row, "seconds": 0} for row in read_rows(curve_file(folder, 1))]
         agent: Any = load_agent(folder, asked.algo, asked.env, 1)
         if asked.precision == "fp32":
-            played = evaluate(agent, asked.env, asked.episodes, seed=look_seed(1, int(rows[-1]["steps"])))
+            played = evaluate(agent, asked.env, asked.episodes, seed=evaluation_seed(1, int(rows[-1]["steps"])))
             assert played == pytest.approx((rows[-1]["success"], rows[-1]["reward"]), abs=1e-5)
         ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
     assert ends[0][0] == ends[1][0]
     assert torch.equal(ends[0][1], ends[1][1])
 
 
-def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path) -> None:
-    asked, curves = sets(env="NoisySeek-v0:max_goals=5"), []
+@pytest.mark.usefixtures("small_encoders")
+def test_a_training_stopped_before_its_first_step_is_evaluated_once_there(tmp_path: Path) -> None:
+    asked, curves = sets(env="NoisySeek-v0:max_goals=5", encoder="sets"), []
     for name, stops in (("whole", False), ("stopped", True)):
         open_run(tmp_path / name, asked, "x")
         if stops:
-            assert not train_together(
-                tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None, stop=lambda: True
+            assert not train_batched(
+                tmp_path / name, asked, [0, 1], device="cpu", on_progress=lambda _: None, stop=lambda: True
             )
-        assert train_together(tmp_path / name, asked, [0, 1], device="cpu", tick=lambda _: None)
+        assert train_batched(tmp_path / name, asked, [0, 1], device="cpu", on_progress=lambda _: None)
         curves.append([{**row, "seconds": 0} for row in read_rows(curve_file(tmp_path / name, 0))])
     assert [row["steps"] for row in curves[0]] == [0, 40, 80]
     assert curves[0] == curves[1]
@@ -130,26 +157,38 @@ def test_a_training_stopped_before_its_first_step_has_looked_once(tmp_path: Path
 )
 def test_trainings_of_odd_and_short_lengths(asked: Plan, tmp_path: Path) -> None:
     open_run(tmp_path, asked, "x")
-    assert train_together(tmp_path, asked, [0], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, asked, [0], device="cpu", on_progress=lambda _: None)
     assert read_rows(curve_file(tmp_path, 0))[-1]["steps"] >= asked.steps
 
 
 def test_complete_seeds_are_never_trained_over(tmp_path: Path) -> None:
     open_run(tmp_path, plan(), "x")
-    assert train_together(tmp_path, plan(), [0, 1], device="cpu", tick=lambda _: None)
+    assert train_batched(tmp_path, plan(), [0, 1], device="cpu", on_progress=lambda _: None)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(RunRefused, match="2 complete seeds of 3.*--seeds 2"):
-        train_together(tmp_path, plan(), [0, 1, 2], device="cpu", tick=lambda _: None)
+        train_batched(tmp_path, plan(), [0, 1, 2], device="cpu", on_progress=lambda _: None)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(RunRefused, match="together=True instead of False"):
         open_run(tmp_path, replace(plan(), together=True), "x")
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other", "key", "device", "no curve", "curve"])
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "evil", "key", "device", "no curve", "curve"])
 def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
-    assert not train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=lambda: next(rounds) == 60)
+    assert not train_batched(
+        tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None, stop=lambda: next(rounds) == 60
+    )
     path, curve = tmp_path / CHECKPOINT, curve_file(tmp_path, 0)
     content = path.read_bytes()
     if damage == "cut":
@@ -158,6 +197,8 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
         path.write_bytes(b"")
     elif damage == "other":
         path.write_bytes(b"no checkpoint at all")
+    elif damage == "evil":
+        torch.save({"seeds": Evil(tmp_path / "touched")}, path)
     elif damage in ("key", "device"):
         kept = torch.load(path, weights_only=True)
         if damage == "key":
@@ -170,14 +211,15 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
     else:
         curve.write_text("steps,success,reward,seconds\n0,zero,-10,0\n50,0,-10,1\n")
     with pytest.raises(BadInput if damage == "curve" else RunRefused, match="no learning curve|remove|--device cuda"):
-        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None)
+        train_batched(tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None)
+    assert not (tmp_path / "touched").exists()
 
 
 def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "_KEEP", 0.0)
-    monkeypatch.setattr(loop, "_RARELY", 0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_RATIO", 0)
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
 
@@ -187,13 +229,13 @@ def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
         return False
 
     with pytest.raises(RuntimeError, match="killed"):
-        train_together(tmp_path, plan(), [0], device="cpu", tick=lambda _: None, stop=killed)
+        train_batched(tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None, stop=killed)
     told: list[int] = []
-    assert train_together(tmp_path, plan(), [0], device="cpu", tick=told.append)
+    assert train_batched(tmp_path, plan(), [0], device="cpu", on_progress=told.append)
     assert told[0] == 50
     whole = tmp_path / "whole"
     open_run(whole, plan(), "x")
-    assert train_together(whole, plan(), [0], device="cpu", tick=lambda _: None)
+    assert train_batched(whole, plan(), [0], device="cpu", on_progress=lambda _: None)
     one, two = (load_agent(folder, plan().algo, plan().env, 0) for folder in (tmp_path, whole))
     for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
         assert torch.equal(a, b)

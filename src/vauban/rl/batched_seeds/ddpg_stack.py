@@ -1,4 +1,4 @@
-"""DDPG and ReenGAGE with hindsight, every network a slice of one tensor."""
+"""Batched DDPG and ReenGAGE with hindsight experience replay."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, optimise, update_target
+from vauban.rl.batched_seeds.stack import ContinuousActionStack
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed
 
 
-class DDPGStack(Boxed):
-    """The update of [Levine2023, Eq. 8.9] and of DDPG for all seeds at once: the same as the agents' own."""
+class DDPGStack(ContinuousActionStack):
+    """The update of [Levine2023, Eq. 8.9] and of DDPG for all seeds at once; equal to the single agents' updates."""
 
-    knows = ("noise",)
+    supported_settings = ("noise",)
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        networks = [[of(agent) for agent in self.agents] for _, of in HEADS]
+        networks = [[of(agent) for agent in self.agents] for _, of in DDPG_NETWORKS]
         self.actor, self.actor_target = (StackedMLP(some, device, squash=True) for some in networks[:2])
         self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])
         self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
@@ -29,7 +29,7 @@ class DDPGStack(Boxed):
     def act(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
         return self.actor(self.by_agent(seen, goal)).flatten(0, 1)
 
-    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+    def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         gamma, low = self.first.gamma, self.world.low_reward
         leaf = data["goal"].detach().clone().requires_grad_(self.weight > 0)
         with torch.set_grad_enabled(self.weight > 0):
@@ -44,18 +44,20 @@ class DDPGStack(Boxed):
         if target_slopes is not None:
             squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
             loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
-        descend(loss, self.critic.parameters, self.critic_optimiser)
+        optimise(loss, self.critic.parameters, self.critic_optimiser)
         features = seen.detach()
         actor_loss = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
-        descend(actor_loss, self.actor.parameters, self.actor_optimiser)
-        follow(self.critic_target, self.critic, self.first.tau)
-        follow(self.actor_target, self.actor, self.first.tau)
+        optimise(actor_loss, self.actor.parameters, self.actor_optimiser)
+        update_target(self.critic_target, self.critic, self.first.tau)
+        update_target(self.actor_target, self.actor, self.first.tau)
 
     def networks(self) -> list[tuple[Any, Any]]:
-        return [(getattr(self, name), of) for name, of in HEADS]
+        return [(getattr(self, name), of) for name, of in DDPG_NETWORKS]
 
 
-HEADS: list[tuple[str, Any]] = [  # names of networks, each before its target's, and where an agent has them
+DDPG_NETWORKS: list[
+    tuple[str, Any]
+] = [  # attribute of the stack, each followed by its target's, and the network in an agent
     ("actor", lambda agent: agent.actor.mu),
     ("actor_target", lambda agent: agent.actor_target.mu),
     ("critic", lambda agent: agent.critic.q_networks[0]),

@@ -1,4 +1,4 @@
-"""Worlds as Gymnasium environments, as Gymnasium vectors and as Stable-Baselines3 vectors."""
+"""Worlds as environments: for Gymnasium, for Gymnasium's vector API and for Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vauban.rl.envs.world import Array, State, World, put, take
 
 
 class WorldEnv(gymnasium.Env[Any, Any]):
-    """One copy of a world, goal-conditioned in the way of gymnasium-robotics: `compute_reward(achieved, desired, info)`.
+    """One copy of a world with the goal API of gymnasium-robotics: `compute_reward(achieved, desired, info)`.
 
-    `info["is_success"]` says whether a goal is reached now. The episode is truncated after `world.horizon` steps.
+    `info["is_success"]` is whether a goal is reached in this state. The episode is truncated after `world.horizon` steps.
     """
 
     def __init__(self, world: World, render_mode: str | None = None):
@@ -64,7 +64,7 @@ class WorldEnv(gymnasium.Env[Any, Any]):
         return False
 
     def compute_truncated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> bool:
-        """Whether the time is up."""
+        """Whether the episode has reached its horizon."""
         return len(self._path) > self.world.horizon
 
     def render(self) -> Any:
@@ -72,15 +72,15 @@ class WorldEnv(gymnasium.Env[Any, Any]):
 
 
 class _Copies:
-    """n copies of a world that start anew, each when its time is up."""
+    """n copies of a world, each of which begins a new episode after `horizon` steps."""
 
-    def __init__(self, world: World, copies: int, rng: np.random.Generator):
+    def __init__(self, world: World, copies: int, rng: np.random.Generator, state: State | None = None):
         self.world, self.copies, self.rng = world, copies, rng
-        self.state = world.begin(copies, rng)
+        self.state = world.begin(copies, rng) if state is None else state
         self.clock = np.zeros(copies, np.int64)
 
     def step(self, actions: Array) -> tuple[dict[str, Array], Array, Array, Array]:
-        """What is seen, rewards, successes and which copies are at their end."""
+        """Observations, rewards, successes and the copies whose episode is over."""
         self.state = self.world.move(self.state, actions, self.rng)
         self.clock += 1
         seen = self.world.look(self.state)
@@ -89,7 +89,7 @@ class _Copies:
         return seen, np.asarray(self.world.reward(*pair), np.float32), self.world.reached(*pair), over
 
     def renew(self, which: Array) -> dict[str, Array]:
-        """Begin the chosen copies again; what all see then."""
+        """Begin a new episode of the selected copies; returns the observations of all."""
         if which.any():
             self.state = put(self.state, which, self.world.begin(int(which.sum()), self.rng))
             self.clock[which] = 0
@@ -121,7 +121,7 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
 
 class WorldVecEnv(VecEnv):
-    """n copies of a world as Stable-Baselines3 wants them: one array operation a step, no process and no loop over copies."""
+    """n copies of a world for Stable-Baselines3, moved as arrays: no process and no loop over copies."""
 
     def __init__(self, world: World, num_envs: int = 1):
         self.world = world
@@ -170,6 +170,24 @@ class WorldVecEnv(VecEnv):
             self._totals[over] = 0
             seen = self._copies.renew(over)
         return seen, rewards, over, infos
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every copy is in its episode, as arrays and plain values; `load_state_dict` of an equal world takes it."""
+        assert self._copies is not None, "call reset() before state_dict()"
+        return {
+            "state": self._copies.state,
+            "clock": self._copies.clock,
+            "totals": self._totals,
+            "rng": self._copies.rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state_dict` returned."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = state["rng"]
+        self._copies = _Copies(self.world, self.num_envs, rng, state["state"])
+        self._copies.clock, self._totals = state["clock"], state["totals"]
+        self._reset_seeds()
 
     def close(self) -> None:
         """Nothing is open."""

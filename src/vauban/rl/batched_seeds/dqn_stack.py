@@ -1,4 +1,4 @@
-"""DQN and ReenGAGE for discrete actions, every network a slice of one tensor."""
+"""Batched DQN and ReenGAGE for discrete actions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, optimise, update_target
+from vauban.rl.batched_seeds.stack import Stack, unsupported
 from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes, soft_value
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Stack, cannot
 
 
 class DQNStack(Stack):
-    """The update of [Levine2023, Eq. G.10 and G.11] and of DQN for all seeds at once: the same as the agents' own."""
+    """The update of [Levine2023, Eq. G.10 and G.11] and of DQN for all seeds at once; equal to the single agents' updates."""
 
-    knows = (
+    supported_settings = (
         "temperature",
         "soft",
         "max_grad_norm",
@@ -28,14 +28,14 @@ class DQNStack(Stack):
     )
 
     @classmethod
-    def refuse(cls, plan: Plan, agent: Any) -> World:
-        world = super().refuse(plan, agent)
+    def check_plan(cls, plan: Plan, agent: Any) -> World:
+        world = super().check_plan(plan, agent)
         if getattr(agent, "soft", "gradient") == "actions":
-            raise cannot("soft=actions: exploring actions are uniform in a stack")
+            raise unsupported("soft=actions: a batched training explores with uniform actions")
         if agent.exploration_initial_eps != agent.exploration_final_eps:
-            raise cannot("exploration_initial_eps and exploration_final_eps must be the same")
+            raise unsupported("exploration_initial_eps and exploration_final_eps must be the same")
         if agent.target_update_interval != agent.train_freq.frequency:
-            raise cannot(
+            raise unsupported(
                 f"target_update_interval={agent.target_update_interval} must be train_freq={agent.train_freq.frequency}"
             )
         return world
@@ -56,16 +56,16 @@ class DQNStack(Stack):
     def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
         action = self.act(seen, goal)
         chance = torch.rand(action.shape, device=self.device, generator=self.generator)
-        return torch.where(chance < self.first.exploration_final_eps, self.blind(), action)
+        return torch.where(chance < self.first.exploration_final_eps, self.random_actions(), action)
 
-    def blind(self) -> Tensor:
+    def random_actions(self) -> Tensor:
         size = (len(self.agents) * self.copies,)
         return torch.randint(0, self.number, size, device=self.device, generator=self.generator)
 
     def before_updates(self) -> None:
-        follow(self.target, self.net, self.first.tau)
+        update_target(self.target, self.net, self.first.tau)
 
-    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+    def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         gamma, low, learn = self.first.gamma, self.world.low_reward, self.weight > 0
         leaf = data["goal"].detach().clone().requires_grad_(learn)
         target_slopes = None
@@ -84,7 +84,7 @@ class DQNStack(Stack):
         if target_slopes is not None:
             squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
             loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
-        descend(loss, self.net.parameters, self.optimiser, self.first.max_grad_norm)
+        optimise(loss, self.net.parameters, self.optimiser, self.first.max_grad_norm)
 
     def networks(self) -> list[tuple[Any, Any]]:
         return [(self.net, lambda agent: agent.q_net.q_net), (self.target, lambda agent: agent.q_net_target.q_net)]

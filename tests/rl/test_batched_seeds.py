@@ -1,4 +1,4 @@
-"""Seeds trained together: the same update as each agent's own, the same replay, the same looks."""
+"""Batched seeds: the same update as each single agent's, the same replay, the same evaluations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stacks import SETS, SMALL, bits, plan, sets, some_sets
 
 from vauban.errors import BadInput
+from vauban.rl.batched_seeds import check_batched, stack_of
+from vauban.rl.batched_seeds.networks.items import Items
+from vauban.rl.batched_seeds.networks.picture_encoder import scene
+from vauban.rl.batched_seeds.networks.set_encoder import SetEncoder
+from vauban.rl.batched_seeds.replay import Replay
 from vauban.rl.envs import BitFlipping, ContinuousSeek, DriveSeek, NoisySeek
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
-from vauban.rl.together import check_together, stack_of
-from vauban.rl.together.items import Items
-from vauban.rl.together.picture_encoder import scene
-from vauban.rl.together.replay import Replay
-from vauban.rl.together.set_encoder import SetEncoder
+
+PICTURES = [sets("ddpg", encoder="pictures"), sets(goal_weight=0.3, encoder="pictures")]
+
+
+def described(asked: Plan) -> str:
+    return f"{asked.algo} {asked.env} {sorted(asked.settings.items())}"
 
 
 @pytest.mark.parametrize(
@@ -37,18 +43,27 @@ from vauban.rl.together.set_encoder import SetEncoder
         sets("ddpg", share_encoder=False),
         sets(goal_weight=0.3, share_encoder=False),
         sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
-        sets("ddpg", encoder="pictures"),
-        sets(goal_weight=0.3, encoder="pictures"),
         plan("sac"),
         plan("reengage-sac", goal_weight=0.4),
         bits("dqn"),
         bits(goal_weight=0.5),
         bits(goal_weight=0.5, soft="both", temperature=1.0),
+        *(pytest.param(asked, marks=pytest.mark.slow) for asked in PICTURES),
     ],
-    ids=lambda p: f"{p.algo} {p.env} {sorted(p.settings.items())}",
+    ids=described,
 )
-def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack: Any = stack_of(asked, [0, 1, 2], "cpu")
+def test_a_batched_update_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_update(asked, monkeypatch)
+
+
+@pytest.mark.usefixtures("small_encoders")
+@pytest.mark.parametrize("asked", PICTURES, ids=described)
+def test_a_batched_update_on_small_pictures_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_update(asked, monkeypatch, seeds=2)
+
+
+def check_update(asked: Plan, monkeypatch: pytest.MonkeyPatch, seeds: int = 3) -> None:
+    stack: Any = stack_of(asked, list(range(seeds)), "cpu")
     if "sac" in asked.algo:  # the same noise for both: none of its two draws in an update is like the other
         draws = itertools.cycle([0.3, -0.2])
         monkeypatch.setattr(stack, "normal", lambda shape: torch.full(shape, next(draws)))
@@ -56,7 +71,7 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
             torch.distributions.Normal, "rsample", lambda normal: normal.loc + normal.scale * next(draws)
         )
     for _ in range(2 * stack.world.horizon):
-        stack.move(blindly=True)
+        stack.move(at_random=True)
     data, rewards = stack.replay.sample(asked.settings["batch_size"])
     if stack.world.goal_set:  # make some of them reach a goal, and have one twice
         data["goal"][:, 2:5, 1] = data["goal"][:, 2:5, 0]
@@ -79,7 +94,7 @@ def test_an_update_together_is_each_agents_own(asked: Plan, monkeypatch: pytest.
         monkeypatch.setattr(agent.replay_buffer, "sample", lambda *_, _batch=batch, **__: _batch)
         agent.train(4, 24)
     for _ in range(4):
-        stack.step(data, rewards)
+        stack.update(data, rewards)
     after = [parameter for mine, _ in stack.networks() for parameter in mine.parameters]
     changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     assert all(changed[: len(changed) // 2]) if "dqn" in asked.algo else all(changed)
@@ -140,15 +155,15 @@ def test_goals_of_sets_are_laid_out_without_their_dummies() -> None:
     items = Items.of(goals, 30)
     values = torch.as_tensor(rng.normal(size=(2, 5, 4))).float()
     weights = items.points.sum(-1, keepdim=True) * torch.ones(4)
-    sums = items.sums(weights * items.spread(values))
+    sums = items.sums(weights * items.per_item(values))
     for agent in range(2):
         for i in range(5):
             there = goals[agent, i, goals[agent, i, :, 2] != 0, :2].float()
             torch.testing.assert_close(sums[agent, i], values[agent, i] * there.sum(), rtol=1e-5, atol=1e-5)
             assert items.counts[agent, i] == len(there)
     assert int(items.gates.sum()) == int((goals[..., 2] != 0).sum())
-    assert not items.too_many
-    assert Items.of(goals, 10).too_many
+    assert not items.overflow
+    assert Items.of(goals, 10).overflow
 
 
 def test_sums_and_products_over_sets_are_those_of_their_goals_one_by_one() -> None:
@@ -157,8 +172,8 @@ def test_sums_and_products_over_sets_are_those_of_their_goals_one_by_one() -> No
     items = Items.of(goals, 30)
     x, weights = (torch.as_tensor(rng.normal(size=size)).float() for size in ((2, 30, 4), (2, 30)))
     y, slope = (torch.as_tensor(rng.normal(size=(2, 5, 4))).float() for _ in range(2))
-    sums, dots, (back, total) = items.sums(x, weights), items.dots(x, y), items.back(x, slope, weights, y)
-    plain, none = items.back(x, slope, None, None)
+    sums, dots, (back, total) = items.sums(x, weights), items.dots(x, y), items.backward(x, slope, weights, y)
+    plain, none = items.backward(x, slope, None, None)
     for agent in range(2):
         at = 0
         for i, count in enumerate(items.counts[agent, :, 0].long().tolist()):
@@ -178,13 +193,13 @@ def test_sums_and_products_over_sets_are_those_of_their_goals_one_by_one() -> No
 
 def test_a_batch_with_too_many_goals_is_not_passed_over_in_silence() -> None:
     stack: Any = stack_of(sets(), [0], "cpu")
-    stack.room = 5
+    stack.capacity = 5
     for _ in range(40):
-        stack.move(blindly=True)
-    stack.check()
-    stack.step(*stack.replay.sample(12))
+        stack.move(at_random=True)
+    stack.check_errors()
+    stack.update(*stack.replay.sample(12))
     with pytest.raises(BadInput, match="more goals"):
-        stack.check()
+        stack.check_errors()
 
 
 def test_there_is_room_for_the_goals_of_early_episodes_and_later_only_for_those_of_all() -> None:
@@ -196,21 +211,21 @@ def test_there_is_room_for_the_goals_of_early_episodes_and_later_only_for_those_
         for row in counts:
             for first in range(steps // 40, len(row), 9):
                 needed = max(needed, rng.choice(row[:first], (30, 256)).sum(1).max())
-        assert needed <= stack._room(steps) < 1.3 * needed
-    assert stack.room == stack._room(40)
-    assert stack.refit(12_000)
-    assert stack.room == stack._room(12_000) < 0.95 * stack._room(40)
-    assert not stack.refit(12_040)
+        assert needed <= stack._capacity_after(steps) < 1.3 * needed
+    assert stack.capacity == stack._capacity_after(40)
+    assert stack.resize(12_000)
+    assert stack.capacity == stack._capacity_after(12_000) < 0.95 * stack._capacity_after(40)
+    assert not stack.resize(12_040)
 
 
 def encoded(encoder: SetEncoder, items: Items, state: Any, weight: Any) -> tuple[Any, list[Any]]:
     """Sums over sets of what an encoder says, and the gradients of sum(weight * sums) in all its numbers."""
-    seen = encoder.hidden(items.lay(state, encoder.half))
+    seen = encoder.hidden(items.encoder_inputs(state, encoder.half))
     sums = items.sums(seen[-1]).requires_grad_()
     last = [parameter.requires_grad_() for parameter in encoder.last]
     pooled = encoder.pooled(sums, items.counts)
     slope, *heads = torch.autograd.grad((pooled * weight).sum(), [sums, *last])
-    return pooled.detach(), [*encoder.slopes(seen, *items.back(seen[-1], slope, None, None)), *heads]
+    return pooled.detach(), [*encoder.inner_gradients(seen, *items.backward(seen[-1], slope, None, None)), *heads]
 
 
 @pytest.mark.parametrize("hidden", [(40,), (40, 40), (40, 30, 20)])
@@ -223,7 +238,7 @@ def test_an_encoders_gradients_are_those_of_autograd_and_half_precision_is_near(
     exact, slopes = encoded(SetEncoder(networks, "cpu", half=False), items, state, weight)
     near, rough = encoded(SetEncoder(networks, "cpu", half=True), items, state, weight)
     for k, network in enumerate(networks):
-        each = network(torch.cat([items.spread(state)[k], items.points[k]], dim=-1)) * items.gates[k, :, None]
+        each = network(torch.cat([items.per_item(state)[k], items.points[k]], dim=-1)) * items.gates[k, :, None]
         pooled = torch.zeros(20, 20).index_add(0, items.rows[k] - 20 * k, each)
         torch.testing.assert_close(exact[k], pooled.detach(), rtol=1e-4, atol=1e-4)
         own = torch.autograd.grad((pooled * weight[k]).sum(), list(network.parameters()))
@@ -245,7 +260,11 @@ def test_half_precision_keeps_positions_apart() -> None:
             layer.bias.fill_(bias)
     encoder = SetEncoder([one], "cpu", half=True)
     state = torch.tensor([[[10.01], [10.02]]])
-    said = encoder.pooled(items.sums(encoder.hidden(items.lay(state, True))[-1]), items.counts).detach().flatten()
+    said = (
+        encoder.pooled(items.sums(encoder.hidden(items.encoder_inputs(state, True))[-1]), items.counts)
+        .detach()
+        .flatten()
+    )
     torch.testing.assert_close(said, torch.tensor([0.01, 0.02]), atol=2e-3, rtol=0.1)
 
 
@@ -262,17 +281,18 @@ def _states(rng: np.random.Generator, count: int, edge: float) -> torch.Tensor:
     return torch.as_tensor(np.concatenate([position, np.round(position), moves], axis=1), dtype=torch.float32)
 
 
+@pytest.mark.usefixtures("small_encoders")
 @pytest.mark.parametrize("edge", [10, 10.5])
 def test_a_stack_sees_the_pictures_its_agents_see(edge: float) -> None:
     asked = sets(env=f"DriveSeek-v0:max_goals=9,edge={edge}", encoder="pictures")
     rng = np.random.default_rng(0)
     stack: Any = stack_of(asked, [0, 1], "cpu")
-    drawn = stack.draws_like
-    state = torch.stack([_states(rng, 60, drawn.edge) for _ in range(2)])
-    goals = torch.as_tensor(stack.world.begin(120, rng)["goal"]).view(2, 60, 9, 3)
+    drawn = stack.picture_encoder
+    state = torch.stack([_states(rng, 30, drawn.edge) for _ in range(2)])
+    goals = torch.as_tensor(stack.world.begin(60, rng)["goal"]).view(2, 30, 9, 3)
     cells = stack.cells(goals).requires_grad_()
     changes = torch.as_tensor(rng.normal(size=cells.shape), dtype=torch.float32)
-    features, along = stack.encoder(scene(drawn, state, cells))
+    features, jvp = stack.encoder(scene(drawn, state, cells))
     (slopes,) = torch.autograd.grad(features.sum(), cells, retain_graph=True)
     for k, agent in enumerate(stack.agents):
         encoder = agent.critic.features_extractor
@@ -293,9 +313,10 @@ def test_a_stack_sees_the_pictures_its_agents_see(edge: float) -> None:
         middle = torch.tensor([0, 0, 1, 1, 1, 1, 0, 0]).repeat(drawn.cells)
         step = (spread * middle[:, None] * middle)[:, None]
         _, theirs = torch.func.jvp(moved, (picture.detach()[:, :1],), (step,))
-        torch.testing.assert_close(along(changes)[k], theirs)
+        torch.testing.assert_close(jvp(changes)[k], theirs)
 
 
+@pytest.mark.usefixtures("small_encoders")
 def test_half_precision_sees_the_same_pictures_nearly() -> None:
     rng = np.random.default_rng(1)
     exact, near = (stack_of(replace(sets(encoder="pictures"), precision=p), [0, 1], "cpu") for p in ("fp32", "bf16"))
@@ -303,8 +324,8 @@ def test_half_precision_sees_the_same_pictures_nearly() -> None:
     said = []
     for stack in (exact, near):
         cells = stack.cells(some_sets(np.random.default_rng(2), 2, 20, 9))  # type: ignore[attr-defined]
-        features, along = stack.encoder(scene(stack.draws_like, state, cells))  # type: ignore[attr-defined]
-        said.append((features, along(cells)))
+        features, jvp = stack.encoder(scene(stack.picture_encoder, state, cells))  # type: ignore[attr-defined]
+        said.append((features, jvp(cells)))
     for one, other in zip(*said, strict=True):
         assert 0 < (one - other).norm() < 0.1 * one.norm()  # where gates are near zero some open or close
 
@@ -338,8 +359,27 @@ def test_worlds_move_tensors_as_they_move_arrays(world: Any) -> None:
         np.testing.assert_array_equal(rewards, world.reward(seen["achieved_goal"], seen["desired_goal"]))
 
 
-@pytest.mark.parametrize("asked", [plan(), plan("reengage-sac"), sets(), sets(encoder="pictures"), bits()])
-def test_looks_play_what_the_agents_themselves_play(asked: Plan) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        plan(),
+        plan("reengage-sac"),
+        sets(),
+        bits(),
+        pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
+    ],
+    ids=described,
+)
+def test_evaluations_play_what_the_agents_themselves_play(asked: Plan) -> None:
+    check_evaluation(asked)
+
+
+@pytest.mark.usefixtures("small_encoders")
+def test_evaluations_on_small_pictures_play_what_the_agents_themselves_play() -> None:
+    check_evaluation(sets(env="DriveSeek-v0:max_goals=9,horizon=8", encoder="pictures"))
+
+
+def check_evaluation(asked: Plan) -> None:
     stack = stack_of(asked, [0, 1], "cpu")
     success, reward = stack.play(30, [5, 6])
     for k, agent in enumerate(stack.agents):
@@ -376,4 +416,4 @@ def test_what_a_stack_would_do_otherwise_is_refused(asked: Plan, why: str) -> No
 
 def test_half_precision_is_refused_where_nothing_would_use_it() -> None:
     with pytest.raises(BadInput, match="precision bf16 is for encoders"):
-        check_together(replace(plan(), precision="bf16"))
+        check_batched(replace(plan(), precision="bf16"))

@@ -1,28 +1,31 @@
-"""DriveSeek seen as a picture, by stacked convolutional networks: Multi-ReenGAGE and DDPG for all seeds at once."""
+"""Batched Multi-ReenGAGE and DDPG over goal sets that are encoded as pictures."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from vauban.rl.batched_seeds.goal_set_stack import GoalSetStackBase
+from vauban.rl.batched_seeds.networks.mlp import adam, optimise
+from vauban.rl.batched_seeds.networks.picture_encoder import Scene, StackedCNN, scene
 from vauban.rl.encoders import GoalImageEncoder
 from vauban.rl.recipes import Plan
-from vauban.rl.together.goal_sets import OverSets
-from vauban.rl.together.nets import adam, descend
-from vauban.rl.together.picture_encoder import Scene, StackedCNN, scene
 
 
-class PictureStack(OverSets):
-    """The update of [Levine2023, Eq. G.18] on pictures (G.6.6), by cells: gates are 0 or 1, and goals in a cell share a slope."""
+class PictureStack(GoalSetStackBase):
+    """The update of [Levine2023, Eq. G.18] on pictures (G.6.6) for all seeds at once.
 
-    knows = ("noise", "encoder")
+    Gradients are computed for the cells of the grid instead of the gates: gates are 0 or 1, and the goals in a cell share one.
+    """
+
+    supported_settings = ("noise", "encoder")
     encoder: StackedCNN
     encoder_target: StackedCNN
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
-        self.stacked(StackedCNN)
-        self.draws_like: GoalImageEncoder = self.first.critic.features_extractor
+        self._stack_networks(StackedCNN)
+        self.picture_encoder: GoalImageEncoder = self.first.critic.features_extractor
         self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
         self.actor_optimiser = adam(self.actor.parameters, self.first.learning_rate, device)
         self.critic_optimiser = adam(self.critic_parameters, self.first.learning_rate, device)
@@ -33,30 +36,30 @@ class PictureStack(OverSets):
         features = self._features(self.encoder, state, self.cells(goals))
         return self.actor(features).flatten(0, 1)
 
-    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+    def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         cells, state = self.cells(data["goal"]), data["before"]
         target, target_slopes = self._target(data, rewards, cells)
         leaf = cells.clone().requires_grad_(target_slopes is not None)
-        seen, along = self.encoder(self._scene(state, leaf))
+        seen, jvp = self.encoder(self._scene(state, leaf))
         pair = torch.cat([state, seen, data["action"]], dim=-1)
         value = self.critic(pair)
         loss = (value - target).square().mean(dim=(1, 2)).sum()
         if target_slopes is not None:
-            # What the squared errors add to the gradient is that of the value's derivative along the errors.
-            (by_cell,) = torch.autograd.grad(value.sum(), leaf, retain_graph=True)
-            errors = 4 * self.weight / cells.shape[1] * (2 * by_cell - target_slopes) * cells
-            still = torch.zeros_like
-            changes = torch.cat([still(state), along(errors), still(data["action"])], dim=-1)
-            loss = loss + self.critic.along(pair, changes).sum()
-        descend(loss, self.critic_parameters, self.critic_optimiser)
+            # The squared errors' part of the loss has the gradient of the value's directional derivative along `errors`.
+            (cell_gradient,) = torch.autograd.grad(value.sum(), leaf, retain_graph=True)
+            errors = 4 * self.weight / cells.shape[1] * (2 * cell_gradient - target_slopes) * cells
+            constant = torch.zeros_like
+            changes = torch.cat([constant(state), jvp(errors), constant(data["action"])], dim=-1)
+            loss = loss + self.critic.jvp(pair, changes).sum()
+        optimise(loss, self.critic_parameters, self.critic_optimiser)
         with torch.no_grad():
             features = self._features(self.encoder, state, cells)
-        worse = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
-        descend(worse, self.actor.parameters, self.actor_optimiser)
-        self.follow_all()
+        actor_loss = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()
+        optimise(actor_loss, self.actor.parameters, self.actor_optimiser)
+        self.update_targets()
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, cells: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The target (agents, batch, 1) and its slopes in the gates, cell by cell."""
+        """The target (agents, batch, 1) and its gradient in the gates, for each cell (agents, batch, side, side)."""
         gamma, learn = self.first.gamma, self.weight > 0
         leaf = cells.clone().requires_grad_(learn)
         with torch.set_grad_enabled(learn):
@@ -65,22 +68,22 @@ class PictureStack(OverSets):
         target = rewards + gamma * value.detach()
         if not learn:
             return target, None
-        (by_cell,) = torch.autograd.grad(value.sum(), leaf)
+        (cell_gradient,) = torch.autograd.grad(value.sum(), leaf)
         achieved = data["achieved"]
         here = self.cells(torch.cat([achieved, torch.ones_like(achieved[..., :1])], dim=-1)[:, :, None])
-        return target, 2 * (here + gamma * by_cell)
+        return target, 2 * (here + gamma * cell_gradient)
 
     def cells(self, goals: Tensor) -> Tensor:
-        """How many goals of sets (agents, sets, n_max, 3) are in each cell (agents, sets, side, side), rows from below."""
-        drawn = self.draws_like
-        side = drawn.cells
-        place = goals[..., :2].long() + drawn.REACH
+        """The number of goals of sets (agents, sets, n_max, 3) in each cell (agents, sets, side, side), lowest row first."""
+        encoder = self.picture_encoder
+        side = encoder.cells
+        cell = goals[..., :2].long() + encoder.REACH
         nothing = torch.zeros(*goals.shape[:2], side * side, device=goals.device)
         gates = goals[..., 2].float()
-        return nothing.scatter_add(2, place[..., 1] * side + place[..., 0], gates).unflatten(2, (side, side))
+        return nothing.scatter_add(2, cell[..., 1] * side + cell[..., 0], gates).unflatten(2, (side, side))
 
     def _features(self, encoder: StackedCNN, state: Tensor, cells: Tensor) -> Tensor:
         return torch.cat([state, encoder(self._scene(state, cells))[0]], dim=-1)
 
     def _scene(self, state: Tensor, cells: Tensor) -> Scene:
-        return scene(self.draws_like, state, cells)
+        return scene(self.picture_encoder, state, cells)

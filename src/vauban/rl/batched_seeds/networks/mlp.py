@@ -1,4 +1,4 @@
-"""n networks of one shape as one network of stacked weights."""
+"""Multilayer perceptrons of several agents with stacked weights, and their optimiser steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class StackedMLP:
-    """n networks of the same shape: weights (n, in, out), biases (n, 1, out), ReLU between; tanh at the end if asked."""
+    """n networks of one shape: weights (n, in, out), biases (n, 1, out), ReLU between layers, with `squash` tanh at the end."""
 
     def __init__(self, networks: Sequence[Any], device: str, *, squash: bool = False):
         self.squash = squash
@@ -35,15 +35,15 @@ class StackedMLP:
                 x = x.relu_()
         return x.tanh() if self.squash else x
 
-    def along(self, x: Tensor, dx: Tensor) -> Tensor:
-        """The derivative at x along dx, for networks without tanh: one more pass through the same gates."""
+    def jvp(self, x: Tensor, dx: Tensor) -> Tensor:
+        """The directional derivative at x along dx, for networks without tanh."""
         for weight, bias in self.layers[:-1]:
             x = torch.baddbmm(bias, x, weight).relu()
             dx = torch.where(x > 0, torch.bmm(dx, weight), 0)
         return torch.bmm(dx, self.layers[-1][0])
 
     def copy_into(self, networks: Sequence[Any]) -> None:
-        """Write each slice back into its network."""
+        """Copy each slice of the stacked weights into its network."""
         with torch.no_grad():
             for k, network in enumerate(networks):
                 for (weight, bias), module in zip(self.layers, _linear(network), strict=True):
@@ -52,34 +52,34 @@ class StackedMLP:
 
 
 def adam(parameters: list[Tensor], rate: Any, device: str) -> torch.optim.Adam:
-    """The library's optimiser over stacked weights; on a GPU one kernel, which a graph can replay."""
+    """Adam over stacked weights, as in Stable-Baselines3; on a GPU fused and capturable in a CUDA graph."""
     on_gpu = device.startswith("cuda")
     for parameter in parameters:
         parameter.requires_grad_()
     return torch.optim.Adam(parameters, lr=rate, fused=on_gpu, foreach=not on_gpu, capturable=on_gpu)
 
 
-def descend(
-    loss: Tensor, parameters: list[Tensor], optimiser: torch.optim.Optimizer, longest: float | None = None
+def optimise(
+    loss: Tensor, parameters: list[Tensor], optimiser: torch.optim.Optimizer, max_norm: float | None = None
 ) -> None:
-    """One optimiser step; each network's gradient is shortened to `longest` on its own."""
-    slopes = list(torch.autograd.grad(loss, parameters))
-    if longest is not None:
-        squares = sum(slope.square().flatten(1).sum(1) for slope in slopes)
-        shorter = (longest / (torch.as_tensor(squares).sqrt() + 1e-6)).clamp(max=1)
-        slopes = [slope * shorter[:, None, None] for slope in slopes]
-    descend_along(slopes, parameters, optimiser)
+    """One optimiser step on `loss`; with `max_norm` the gradient of each network is clipped separately."""
+    gradients = list(torch.autograd.grad(loss, parameters))
+    if max_norm is not None:
+        squares = sum(gradient.square().flatten(1).sum(1) for gradient in gradients)
+        scale = (max_norm / (torch.as_tensor(squares).sqrt() + 1e-6)).clamp(max=1)
+        gradients = [gradient * scale[:, None, None] for gradient in gradients]
+    apply_gradients(gradients, parameters, optimiser)
 
 
-def descend_along(slopes: Sequence[Tensor], parameters: list[Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """One optimiser step along given gradients."""
-    for parameter, slope in zip(parameters, slopes, strict=True):
-        parameter.grad = slope.contiguous()
+def apply_gradients(gradients: Sequence[Tensor], parameters: list[Tensor], optimiser: torch.optim.Optimizer) -> None:
+    """One optimiser step with given gradients."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.contiguous()
     optimiser.step()
 
 
-def follow(target: StackedMLP, network: StackedMLP, tau: float) -> None:
-    """The target network comes a share tau nearer."""
+def update_target(target: StackedMLP, network: StackedMLP, tau: float) -> None:
+    """Move the target network's weights a share tau towards the network's."""
     with torch.no_grad():
         torch._foreach_lerp_(target.parameters, network.parameters, tau)
 

@@ -1,4 +1,4 @@
-"""Small pictures of two-dimensional worlds, drawn in numpy."""
+"""Images of two-dimensional worlds, drawn in numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAC and ReenGAGE with hindsight, every network and every temperature a slice of one tensor."""
+"""Batched SAC and ReenGAGE with hindsight experience replay."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import torch
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 
+from vauban.rl.batched_seeds.networks.mlp import StackedMLP, adam, optimise, update_target
+from vauban.rl.batched_seeds.stack import ContinuousActionStack, unsupported
 from vauban.rl.envs import World
 from vauban.rl.losses import goal_slopes
 from vauban.rl.recipes import Plan
-from vauban.rl.together.nets import StackedMLP, adam, descend, follow
-from vauban.rl.together.stack import Boxed, cannot
 
-_INSIDE = 1e-6  # the library's distance of a squashed action from the edge
+_EPSILON = 1e-6  # Stable-Baselines3's, in the density of a squashed action
 
 
-class SACStack(Boxed):
-    """The update of [Levine2023, G.5] and of SAC for all seeds at once: the same as the agents' own."""
+class SACStack(ContinuousActionStack):
+    """The update of [Levine2023, G.5] and of SAC for all seeds at once; equal to the single agents' updates."""
 
-    knows = ("target_entropy",)
+    supported_settings = ("target_entropy",)
 
     @classmethod
-    def refuse(cls, plan: Plan, agent: Any) -> World:
-        world = super().refuse(plan, agent)
+    def check_plan(cls, plan: Plan, agent: Any) -> World:
+        world = super().check_plan(plan, agent)
         if agent.gradient_steps != 1:
-            raise cannot(f"gradient_steps={agent.gradient_steps}: sac makes one update a step in a stack")
+            raise unsupported(f"gradient_steps={agent.gradient_steps}: a batched sac makes one update a step")
         return world
 
     def __init__(self, plan: Plan, seeds: list[int], device: str):
         super().__init__(plan, seeds, device)
         first = self.first
         self.critics = len(first.critic.q_networks)
-        for name, of in self._places():
+        for name, of in self._network_getters():
             setattr(self, name, StackedMLP([of(agent) for agent in self.agents], device))
         self.actor_parameters = [*self.body.parameters, *self.mean.parameters, *self.scale.parameters]
         self.critic_parameters = [p for net in self._critics() for p in net.parameters]
@@ -56,30 +56,30 @@ class SACStack(Boxed):
         return self.mean(self._latent(self.by_agent(seen, goal))).tanh().flatten(0, 1)
 
     def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
-        return self.drawn(self.by_agent(seen, goal))[0].flatten(0, 1)
+        return self.sample_actions(self.by_agent(seen, goal))[0].flatten(0, 1)
 
     def normal(self, shape: Any) -> Tensor:
         """Standard normal numbers for the policies' actions."""
         return torch.randn(shape, device=self.device, generator=self.generator)
 
-    def drawn(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions drawn from the policies and their log density (agents, batch, 1), both open to differentiation."""
+    def sample_actions(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions sampled from the policies and their log density (agents, batch, 1), both differentiable."""
         latent = self._latent(features)
         mean, log_scale = self.mean(latent), self.scale(latent).clamp(LOG_STD_MIN, LOG_STD_MAX)
         noise = self.normal(mean.shape)
         action = (mean + log_scale.exp() * noise).tanh()
         density = -0.5 * noise.square() - log_scale - 0.5 * math.log(2 * math.pi)
-        return action, (density - torch.log(1 - action.square() + _INSIDE)).sum(-1, keepdim=True)
+        return action, (density - torch.log(1 - action.square() + _EPSILON)).sum(-1, keepdim=True)
 
-    def step(self, data: dict[str, Tensor], rewards: Tensor) -> None:
+    def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         low, learn = self.world.low_reward, self.weight > 0
         goal = data["goal"].detach().clone().requires_grad_(learn)
         seen = self.features(data["before"], data["achieved_before"], goal)
         features = seen.detach()
-        action, density = self.drawn(features)
+        action, density = self.sample_actions(features)
         temperature = self.log_temperature.detach().exp()
         entropy = (density.detach() + float(self.first.target_entropy)) * self.log_temperature
-        descend(-entropy.mean(dim=(1, 2)).sum(), [self.log_temperature], self.temperature_optimiser)
+        optimise(-entropy.mean(dim=(1, 2)).sum(), [self.log_temperature], self.temperature_optimiser)
 
         target, target_slopes = self._target(data, rewards, temperature)
         pair = torch.cat([seen, data["action"]], dim=-1)
@@ -90,12 +90,12 @@ class SACStack(Boxed):
             if target_slopes is not None:
                 squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
                 loss = loss + 0.5 * self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
-        descend(loss, self.critic_parameters, self.critic_optimiser)
+        optimise(loss, self.critic_parameters, self.critic_optimiser)
 
         least = self._least(self._critics(), torch.cat([features, action], dim=-1))
-        descend((temperature * density - least).mean(dim=(1, 2)).sum(), self.actor_parameters, self.actor_optimiser)
-        for mine, behind in zip(self._critics(), self._critics("target"), strict=True):
-            follow(behind, mine, self.first.tau)
+        optimise((temperature * density - least).mean(dim=(1, 2)).sum(), self.actor_parameters, self.actor_optimiser)
+        for critic, target_critic in zip(self._critics(), self._critics("target"), strict=True):
+            update_target(target_critic, critic, self.first.tau)
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its slopes in the goal (agents, batch, goal)."""
@@ -103,7 +103,7 @@ class SACStack(Boxed):
         leaf = data["goal"].detach().clone().requires_grad_(learn)
         with torch.set_grad_enabled(learn):
             ahead = self.features(data["after"], data["achieved"], leaf)
-            action, density = self.drawn(ahead)
+            action, density = self.sample_actions(ahead)
             value = self._least(self._critics("target"), torch.cat([ahead, action], dim=-1)) - temperature * density
             slopes = gamma * goal_slopes(value, leaf, train=False) if learn else None
         return rewards + gamma * value.detach(), slopes
@@ -116,15 +116,15 @@ class SACStack(Boxed):
         return self.body(features).relu()
 
     def networks(self) -> list[tuple[Any, Any]]:
-        return [(getattr(self, name), of) for name, of in self._places()]
+        return [(getattr(self, name), of) for name, of in self._network_getters()]
 
-    def write_back(self, steps: int) -> None:
-        super().write_back(steps)
+    def copy_to_agents(self, steps: int) -> None:
+        super().copy_to_agents(steps)
         with torch.no_grad():
             for agent, value in zip(self.agents, self.log_temperature.flatten(), strict=True):
                 agent.log_ent_coef.copy_(value)
 
-    def _places(self) -> list[tuple[str, Any]]:
+    def _network_getters(self) -> list[tuple[str, Any]]:
         critics: list[tuple[str, Any]] = []
         for i in range(self.critics):
             critics += [

@@ -1,0 +1,1 @@
+"""Networks of several agents as one network with stacked weights."""

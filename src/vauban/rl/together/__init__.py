@@ -1,7 +1,0 @@
-"""Many seeds as one batched program: networks, worlds and replay of all of them are slices of the same tensors."""
-
-from __future__ import annotations
-
-from vauban.rl.together.loop import check_together, stack_of, train_together
-
-__all__ = ["check_together", "stack_of", "train_together"]
