@@ -59,7 +59,7 @@ def greedy_levels(envs: Iterable[str], episodes: int = 2_000) -> dict[str, float
     for env in dict.fromkeys(envs):
         world = make_world(env)
         if world is None or type(world).greedy is World.greedy:
-            those = ", ".join(name for name in ENVIRONMENTS if ENVIRONMENTS[name].greedy is not World.greedy)
+            those = ", ".join(name for name in ENVIRONMENTS.names() if ENVIRONMENTS[name].greedy is not World.greedy)
             raise BadInput(f"{env} has no greedy agent; environments that have one: {those}")
         success, reward = play(world, world.greedy, episodes, seed=0)
         levels[env] = float((reward if world.goal_set else success).mean())

@@ -115,7 +115,7 @@ def _literal(text: str) -> Any:
 def make_world(env: str) -> World | None:
     """The world of `Name-v0:key=value,…`, or None if no world of that name is registered."""
     spec = Spec.parse(env)
-    if spec.name not in ENVIRONMENTS:
+    if spec.name not in ENVIRONMENTS.names():
         return None
     settings = {key: _literal(value) for key, value in spec.params.items()}
     try:
@@ -140,7 +140,9 @@ def make_env(env: str, copies: int = 1) -> VecEnv:
             raise MissingExtra("gymnasium-robotics", "robotics", spec.name) from None
         gymnasium.register_envs(gymnasium_robotics)
     if spec.name not in gymnasium.registry:
-        raise BadInput(f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(ENVIRONMENTS)}")
+        raise BadInput(
+            f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(ENVIRONMENTS.names())}"
+        )
     return DummyVecEnv([lambda: gymnasium.make(spec.name, **settings)] * copies)
 
 

@@ -32,5 +32,5 @@ __all__ = [
 
 def register() -> None:
     """Register every environment with Gymnasium, those of other packages too; calling it twice changes nothing."""
-    for name in ENVIRONMENTS:
+    for name in ENVIRONMENTS.names():
         register_with_gymnasium(name)

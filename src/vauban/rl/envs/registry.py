@@ -14,21 +14,23 @@ from vauban.rl.envs.adapters import WorldEnv, WorldVectorEnv
 from vauban.rl.envs.world import World
 
 
-class Environments(Registry[type[World]]):
+class EnvironmentRegistry(Registry[type[World]]):
     """A registry of `World` classes that also registers what is decorated here with Gymnasium."""
+
+    group, kind = "vauban.environments", "environment"
 
     def register(self, name: str) -> Callable[[type[World]], type[World]]:
         """Decorator for a subclass of `World`; afterwards `gymnasium.make(name)` makes it too."""
         keep = super().register(name)
 
         def register_both(world: type[World]) -> type[World]:
-            accepted = self._accept(world)
+            accepted = self.accept(world)
             register_with_gymnasium(name)
             return keep(accepted)
 
         return register_both
 
-    def _accept(self, thing: Any) -> type[World]:
+    def accept(self, thing: Any) -> type[World]:
         if not (isinstance(thing, type) and issubclass(thing, World)):
             raise BadInput(
                 f"{thing!r} is no subclass of vauban.rl.envs.World; a Gymnasium environment needs gymnasium.register instead"
@@ -36,7 +38,7 @@ class Environments(Registry[type[World]]):
         return thing
 
 
-ENVIRONMENTS: Registry[type[World]] = Environments("vauban.environments", "environment")
+ENVIRONMENTS = EnvironmentRegistry()
 
 
 def register_with_gymnasium(name: str) -> None:
