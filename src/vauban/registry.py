@@ -89,12 +89,12 @@ class Registry(dict[str, T]):
         for point in entry_points(group=self.group):
             if point.name in self and _module(self[point.name]) != point.module.partition(".")[0]:
                 warnings.warn(
-                    f"{_package(point)} brings a {self.kind} {point.name!r}, a name that is taken: it is ignored",
+                    f"{_package(point)} brings the {self.kind} {point.name!r}, a name that is taken: it is ignored",
                     stacklevel=3,
                 )
             elif point.name in found and found[point.name].value != point.value:
                 raise BadInput(
-                    f"{_package(found[point.name])} and {_package(point)} both bring a {self.kind} {point.name!r}: "
+                    f"{_package(found[point.name])} and {_package(point)} both bring the {self.kind} {point.name!r}: "
                     "uninstall one of them"
                 )
             else:

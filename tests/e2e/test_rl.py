@@ -67,10 +67,11 @@ def script(tmp_path: Path) -> Iterator[Path]:
     """A user's own script, whose environment this process knows as well until the test is over."""
     path = tmp_path / "mine.py"
     path.write_text(SCRIPT)
-    before = dict(ENVIRONMENTS._here)
+    before = dict(ENVIRONMENTS)
     runpy.run_path(str(path))
     yield path
-    ENVIRONMENTS._here = before
+    ENVIRONMENTS.clear()
+    ENVIRONMENTS.update(before)
     gymnasium.registry.pop("Mine-v0")
 
 
