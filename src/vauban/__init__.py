@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates, derive
-    from vauban.planning import Plan
+    from vauban.planning import CertifyPlan
     from vauban.poisoning.ensemble import Ensemble
     from vauban.poisoning.partitioning.partition import Partition
     from vauban.prediction import Predictions
@@ -48,7 +48,7 @@ _HOMES = {
     "Uniform": "vauban.smoothing",
     "Ensemble": "vauban.poisoning.ensemble",
     "Partition": "vauban.poisoning.partitioning.partition",
-    "Plan": "vauban.planning",
+    "CertifyPlan": "vauban.planning",
     "Predictions": "vauban.prediction",
     "Progress": "vauban.report.progress",
     "Run": "vauban.runs.run",
@@ -60,6 +60,7 @@ __all__ = [
     "Band",
     "Block",
     "Certificates",
+    "CertifyPlan",
     "Concave",
     "Discrete",
     "Ensemble",
@@ -68,7 +69,6 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Partition",
-    "Plan",
     "Predictions",
     "Progress",
     "Run",

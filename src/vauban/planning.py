@@ -35,7 +35,7 @@ class RadiusTest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CertifyPlan:
     """What a call of `certify` can prove and costs.
 
     `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: in all, at most;
@@ -82,7 +82,7 @@ def plan(
     bounds: str | None = None,
     stop: str = "fixed",
     seconds: float = 2.0,
-) -> Plan:
+) -> CertifyPlan:
     """What `smoothed.certify(x, …)` with these settings can prove, and what it costs on this machine.
 
     The speed is measured for about so many `seconds`. A radius that n votes can never certify is refused with the n that could.
@@ -117,7 +117,7 @@ def plan(
     method = method_for(settings, law, classes, batch.shape, deviation)
     votes, reach = _cost(method, common.pop("largest_radius", None))
     rate = votes_per_second(smoothed, inputs, method, seconds)
-    return Plan(
+    return CertifyPlan(
         method=method.name,
         n=votes,
         largest_radius=reach,

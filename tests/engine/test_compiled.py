@@ -10,7 +10,7 @@ import torch
 from vauban.engine.compiled import noise
 from vauban.engine.network import Network
 from vauban.engine.sampler import Sampler
-from vauban.engine.scheduler import Block
+from vauban.engine.scheduler import ViewBlock
 from vauban.errors import BadInput
 from vauban.models import build as network
 from vauban.runs.verify import verify_run
@@ -23,7 +23,7 @@ from vauban.smoothing.random import Stream, addresses, round_keys
 CPU = torch.device("cpu")
 TRUTH = [0, 1, 2, 0]
 X = torch.randint(0, 256, (4, 1, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
-BLOCKS = [Block(X[i], Stream(Seed.of(3), "count", 10 + i), 40 * i) for i in range(2)]
+BLOCKS = [ViewBlock(X[i], Stream(Seed.of(3), "count", 10 + i), 40 * i) for i in range(2)]
 
 
 def pixels(views: torch.Tensor) -> torch.Tensor:

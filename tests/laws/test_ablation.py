@@ -14,7 +14,7 @@ from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.rounded_noise import BITS
-from vauban.laws.subsets import draw_deviation, draws, meeting
+from vauban.laws.subsets import draw_deviation, draws_needed, meeting
 from vauban.laws.topk import radius
 from vauban.threats import L0, L0_FEATURES
 
@@ -214,8 +214,8 @@ def too_few(d: int, e: int, m: int) -> Fraction:
 @pytest.mark.parametrize(("d", "e"), [(2, 1), (4, 2), (7, 3), (10, 5), (50, 4), (784, 6)])
 def test_the_deviation_covers_too_few_different_draws_and_the_modulo(d: int, e: int) -> None:
     rest, words = 2**BITS % d, 2**BITS
-    modulo = (rest * (Fraction(words // d + 1, words) - Fraction(1, d))) * draws(d, e)
-    true = too_few(d, e, draws(d, e)) + modulo
+    modulo = (rest * (Fraction(words // d + 1, words) - Fraction(1, d))) * draws_needed(d, e)
+    true = too_few(d, e, draws_needed(d, e)) + modulo
     assert true <= Fraction(draw_deviation(d, e))
     assert draw_deviation(d, e) < 1e-15
 
@@ -225,7 +225,7 @@ def test_the_deviation_is_tiny_at_every_size() -> None:
         for e in sorted({1, 2, 3, 10, 45, 1000, d // 8, d // 3, d // 2}):
             if 1 <= e <= d // 2:
                 assert draw_deviation(d, e) < 2e-10
-                assert e <= draws(d, e) <= 2 * e + 100
-                assert draws(d, e) % 4 == 0
+                assert e <= draws_needed(d, e) <= 2 * e + 100
+                assert draws_needed(d, e) % 4 == 0
     assert AblationLaw(1000).deviation((3, 224, 224), 255) < 1e-12
     assert AblationLaw(45).deviation((1, 28, 28), None) == AblationLaw(739).deviation((1, 28, 28), 255) < 1e-15

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from vauban.errors import BadInput
-from vauban.laws.subsets import draws
+from vauban.laws.subsets import draws_needed
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import Ablation, build
@@ -56,7 +56,7 @@ def test_pixels_and_pairs_of_pixels_are_kept_as_often_as_they_should() -> None:
     ("d", "e"), [(2, 1), (6, 3), (784, 45), (784, 392), (3000, 1), (50_176, 1000), (70_000, 35_000)]
 )
 def test_the_cpu_and_other_devices_choose_the_same(d: int, e: int) -> None:
-    drawn = words(7, draws(d, e))
+    drawn = words(7, draws_needed(d, e))
     mask = first_different(drawn, d, e)
     assert mask.dtype == torch.bool
     assert (mask.sum(dim=1) == e).all()
@@ -144,7 +144,7 @@ def test_views_are_a_function_of_the_words_and_of_their_own_input() -> None:
 
 def test_the_choice_is_that_of_one_pixel_at_a_time_at_imagenet_size() -> None:
     n, d, e = 20, 50_176, 1000
-    drawn = words(n, draws(d, e))
+    drawn = words(n, draws_needed(d, e))
 
     def one_at_a_time() -> np.ndarray:
         mask = np.zeros((n, d), dtype=bool)

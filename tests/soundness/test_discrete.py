@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from vauban.laws import topk
-from vauban.laws.discrete import DiscreteLaw, Regions
+from vauban.laws.discrete import DiscreteLaw, LikelihoodRegions
 
 Ints = NDArray[np.int64]
 
@@ -139,6 +139,6 @@ def test_the_trials_find_radii_that_are_too_large(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_trials_find_shifts_that_are_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Regions.most
-    monkeypatch.setattr(Regions, "most", lambda self, p: honest(self, p) * 0.98)
+    honest = LikelihoodRegions.most
+    monkeypatch.setattr(LikelihoodRegions, "most", lambda self, p: honest(self, p) * 0.98)
     assert sum(try_worst(World(5, 3, "0.51"), np.array([1] * r + [0] * (5 - r)), r)[1] for r in range(1, 6)) > 0

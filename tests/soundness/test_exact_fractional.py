@@ -14,7 +14,7 @@ from vauban.laws.designs import law as design_law
 from vauban.laws.designs.design import Design
 from vauban.laws.designs.metrics import Power, Tabled
 from vauban.smoothing import Concave, Fractional
-from vauban.smoothing import designed as looked_up
+from vauban.smoothing import design_views as looked_up
 
 FEATURES = 3
 FIRST = Fraction(1, 3)
@@ -250,8 +250,8 @@ def test_a_radius_of_one_view_too_many_would_be_seen(afresh: object, monkeypatch
 
 def test_a_list_that_is_not_gone_through_whole_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other outcome twice: the coupling must be a permutation."""
-    sound = looked_up._Cyclic.__call__
-    monkeypatch.setattr(looked_up._Cyclic, "__call__", lambda self, number: sound(self, number // 2))
+    sound = looked_up._CyclicOffsets.__call__
+    monkeypatch.setattr(looked_up._CyclicOffsets, "__call__", lambda self, number: sound(self, number // 2))
     assert too_many_changed()[1] > 0
 
 

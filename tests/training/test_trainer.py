@@ -40,7 +40,7 @@ def test_an_interruption_keeps_a_checkpoint(tmp_path: Path, digits: Dataset) -> 
 
     recipe = Recipe(epochs=1, batch=50)
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), recipe, tick=stop)
+        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), recipe, on_progress=stop)
     assert (tmp_path / "m.safetensors.checkpoint").exists()
     assert not (tmp_path / "m.safetensors").exists()
     with pytest.raises(RunRefused, match="other settings"):
@@ -52,7 +52,9 @@ def test_an_interruption_keeps_a_checkpoint(tmp_path: Path, digits: Dataset) -> 
 def test_it_learns_and_says_what_made_the_weights(tmp_path: Path, digits: Dataset) -> None:
     out = tmp_path / "m.safetensors"
     seen: list[float] = []
-    train(out, MODEL, digits, Gaussian(0.25), Recipe(epochs=12, batch=50), tick=lambda p: seen.append(p.accuracy))
+    train(
+        out, MODEL, digits, Gaussian(0.25), Recipe(epochs=12, batch=50), on_progress=lambda p: seen.append(p.accuracy)
+    )
     assert seen[-1] > 0.9 > 0.6 > seen[0]
     loaded = load_model(out)
     assert "gaussian:sigma=0.25" in loaded.metadata["trained"]

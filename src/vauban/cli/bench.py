@@ -36,7 +36,7 @@ def certify(
     where = common.pick_device(device)
     results = []
     for spec in model or ["cnn", "resnet18"]:
-        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
+        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as advance:
             results.append(
                 measure(
                     spec,
@@ -45,7 +45,7 @@ def certify(
                     seconds,
                     read_in_flight(batch),
                     where,
-                    tick,
+                    advance,
                     precision,
                     "tuned" if tune else compile,
                 )
@@ -90,8 +90,8 @@ def exact(
     where = common.pick_device(device)
     results = []
     for spec in smoothing or SMOOTHINGS:
-        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as tick:
-            results.append(measure(model, spec, rows, seconds, where, tick))
+        with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as advance:
+            results.append(measure(model, spec, rows, seconds, where, advance))
     if json:
         common.print_json(results)
         return
@@ -120,10 +120,10 @@ def certificates(
 
     results = []
     asked = smoothing or SMOOTHINGS
-    with common.progress("measuring", len(asked), "laws", json) as tick:
+    with common.progress("measuring", len(asked), "laws", json) as advance:
         for spec in asked:
             results.append(measure(spec, inputs))
-            tick(1)
+            advance(1)
     if json:
         common.print_json(results)
         return
@@ -182,7 +182,7 @@ def votes(
 
     probabilities = read_probabilities(file)
     polls = trials or polls_for(len(probabilities))
-    with common.progress(f"polling {len(probabilities)} inputs", polls, "polls", json) as tick:
+    with common.progress(f"polling {len(probabilities)} inputs", polls, "polls", json) as advance:
         results = measure(
             probabilities,
             smoothing,
@@ -193,7 +193,7 @@ def votes(
             step=step,
             trials=polls,
             seed=seed,
-            on_progress=tick,
+            on_progress=advance,
         )
     if json:
         common.print_json(results)
@@ -287,8 +287,8 @@ def rl(
     where = common.pick_device(device)
     results = []
     for name, place in [(algo, env)] if algo else PAIRS:
-        with common.progress(f"measuring {name}", 3 * int(seconds), "s", json) as tick:
-            results.append(measure(name, place, batch, goal_weight, seconds, where, tick))
+        with common.progress(f"measuring {name}", 3 * int(seconds), "s", json) as advance:
+            results.append(measure(name, place, batch, goal_weight, seconds, where, advance))
     if json:
         common.print_json(results)
         return
@@ -331,9 +331,9 @@ def cluster(
         check_out(picture)
     where = common.pick_device(device)
     torch.set_num_threads(threads)
-    with common.progress("measuring", rounds, "rounds", json) as tick:
+    with common.progress("measuring", rounds, "rounds", json) as advance:
         r = measure(
-            model, smoothing, on=on, workers=workers, rounds=rounds, seconds=seconds, device=where, on_progress=tick
+            model, smoothing, on=on, workers=workers, rounds=rounds, seconds=seconds, device=where, on_progress=advance
         )
     costs = {"seconds_a_block": r["block_busy_seconds"], "writer_tallies": r["writer_tallies"], "start": start}
     estimates = [estimate(2**power, **costs) for power in range(13)]

@@ -11,7 +11,7 @@ from vauban.cli.certify import StopOption
 from vauban.cli.common import duration, example
 
 if TYPE_CHECKING:
-    from vauban.planning import Plan
+    from vauban.planning import CertifyPlan
 
 _SHOWN = 12
 
@@ -81,7 +81,7 @@ def plan(
     typer.echo(f"A radius covers {made.threat}.")
 
 
-def _tests(made: Plan) -> list[list[str]]:
+def _tests(made: CertifyPlan) -> list[list[str]]:
     """The tests of a sequential policy: what each radius needs, and where it looks."""
     from vauban.certificates import floor_text
 

@@ -45,7 +45,7 @@ def train(
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
-    from vauban.training.trainer import BASE_ACCURACY, Progress
+    from vauban.training.trainer import BASE_ACCURACY, TrainingProgress
 
     if out.suffix != ".safetensors":
         raise BadInput(f"--out {out}: weights are written as safetensors, so give a name that ends in .safetensors")
@@ -58,15 +58,17 @@ def train(
     name = model or ("cnn-small" if grey else "resnet18")
     spec = canonical(fitting(name, channels=channels, classes=selected.num_classes, size=size))
     check_out(out)
-    last: list[Progress] = []
+    last: list[TrainingProgress] = []
 
-    with common.progress(f"training {spec.split(':')[0]}", recipe.steps(len(selected.images)), "steps", json) as tick:
+    with common.progress(
+        f"training {spec.split(':')[0]}", recipe.steps(len(selected.images)), "steps", json
+    ) as on_progress:
 
-        def told(state: Progress) -> None:
-            tick(state.step - (last[-1].step if last else 0))
+        def told(state: TrainingProgress) -> None:
+            on_progress(state.step - (last[-1].step if last else 0))
             last[:] = [state]
 
-        run(out, spec, selected, law, recipe, device=where, tick=told)
+        run(out, spec, selected, law, recipe, device=where, on_progress=told)
     accuracy = float(load_model(out).metadata[BASE_ACCURACY])
     if json:
         common.print_json({"out": str(out), "model": spec, BASE_ACCURACY: accuracy})

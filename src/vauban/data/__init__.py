@@ -2,6 +2,6 @@
 
 from vauban.data.dataset import Dataset
 from vauban.data.kinds import KINDS, register
-from vauban.data.registry import Listing, describe, load, load_some
+from vauban.data.registry import DataListing, describe, load, load_some
 
-__all__ = ["KINDS", "Dataset", "Listing", "describe", "load", "load_some", "register"]
+__all__ = ["KINDS", "DataListing", "Dataset", "describe", "load", "load_some", "register"]

@@ -15,7 +15,7 @@ from vauban.specs import Parameter, Spec, read_params
 
 
 @dataclass(frozen=True)
-class Listing:
+class DataListing:
     """A row of `vauban data`; found is None where that depends on the path= given."""
 
     name: str
@@ -54,11 +54,11 @@ def with_split(spec: str, split: str) -> Spec:
     return Spec(parsed.name, {**parsed.params, "split": split})
 
 
-def describe() -> list[Listing]:
+def describe() -> list[DataListing]:
     """Return one row for each kind of data: how it is written, what it reads, where it looks, whether it is there."""
     kinds = {name: KINDS[name] for name in KINDS.names()}
     return [
-        Listing(name, kind.written, kind.reads, kind.looks, kind.found() if kind.found else None)
+        DataListing(name, kind.written, kind.reads, kind.looks, kind.found() if kind.found else None)
         for name, kind in kinds.items()
     ]
 

@@ -12,7 +12,7 @@ from vauban.errors import OutOfMemory
 
 if TYPE_CHECKING:
     from vauban.engine.sampler import Sampler
-    from vauban.engine.scheduler import Block
+    from vauban.engine.scheduler import ViewBlock
 
 SHAPES = (100, 200, 500, 1000, 2000, 4000)
 _FEW = (1, 2, 5, 10, 20, 50)
@@ -49,7 +49,7 @@ def largest_that_fits(trial: Callable[[int], None], rows: list[int]) -> int:
     return 0
 
 
-def ran_out(sampler: Sampler, block: Block) -> OutOfMemory:
+def ran_out(sampler: Sampler, block: ViewBlock) -> OutOfMemory:
     """The error for a shape that has become too large, with the largest part of it that still fits."""
     _give_back()
     size = sampler.block_size

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
 from vauban.engine.device_memory import fitting_rows, ran_out
 from vauban.engine.network import Network, check_invariance, in_precision, not_comparable, votes_of
-from vauban.engine.scheduler import Block, Scheduler, Work
+from vauban.engine.scheduler import Scheduler, ViewBlock, Work
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs
 from vauban.methods import Method, SampledMethod
@@ -183,7 +183,7 @@ class Sampler:
         for tally, _ in Scheduler(self, stream.seed, on_votes=on_votes).run([work]):
             yield tally.votes, tally.counts
 
-    def made(self, blocks: Sequence[Block]) -> Made:
+    def made(self, blocks: Sequence[ViewBlock]) -> Made:
         """The views of up to `self.blocks` blocks, a shape of them; the last block is repeated where there are fewer."""
         full = [*blocks, *[blocks[-1]] * (self.blocks - len(blocks))]
         pictures = full[0].x[None] if len(full) == 1 else torch.stack([block.x for block in full])
@@ -242,10 +242,10 @@ class Sampler:
                 f"(block={self.rows}, --block {self.rows})",
             )
 
-    def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[Block]:
+    def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[ViewBlock]:
         """Blocks of views that no run counts, of inputs [m, ...] in turn."""
         zero = Seed.of(0)
-        return [Block(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
+        return [ViewBlock(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of probe views of all inputs [m, ...], one shape after the other."""
@@ -298,7 +298,7 @@ def make_sampler(
     """
     shape, device = inputs.values.shape[1:], network.device
     check_at_least_one("block", block, "one view or more must stand together")
-    first = Block(inputs.values[0], Stream(Seed.of(0), "probe", 0), 0)
+    first = ViewBlock(inputs.values[0], Stream(Seed.of(0), "probe", 0), 0)
 
     def sampler(rows: int, block: int | None = None, compiled: bool | str = False) -> Sampler:
         ahead = in_flight or choose_in_flight(rows * shape.numel(), device)

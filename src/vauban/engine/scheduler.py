@@ -40,7 +40,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Block:
+class ViewBlock:
     """Consecutive views of one input that stand together in a shape, from view `start` on."""
 
     x: torch.Tensor
@@ -163,8 +163,8 @@ class _Placed:
     start: int
     stage: str
 
-    def block(self, seed: Seed) -> Block:
-        return Block(self.of.x, Stream(seed, self.stage, self.of.number), self.start)
+    def block(self, seed: Seed) -> ViewBlock:
+        return ViewBlock(self.of.x, Stream(seed, self.stage, self.of.number), self.start)
 
 
 class _Input:

@@ -81,10 +81,10 @@ class DiscreteLaw(Law):
         return Fraction(repr(float(self.keep)))
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return self._by_size(p, r, 1.0, Regions.most)
+        return self._by_size(p, r, 1.0, LikelihoodRegions.most)
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return self._by_size(p, r, 0.0, Regions.least)
+        return self._by_size(p, r, 0.0, LikelihoodRegions.least)
 
     def _by_size(self, p: ArrayLike, r: ArrayLike, beyond: float, shift: Shift) -> Floats:
         """`shift` of the table of each r, broadcast; `beyond` where there is none."""
@@ -139,7 +139,7 @@ class DiscreteLaw(Law):
 
 
 @dataclass(frozen=True)
-class Regions:
+class LikelihoodRegions:
     """The corners of U for one r: events of the largest likelihood ratios, one region more at a time.
 
     `here` [2r+2], rounded down: their probabilities at the input; `there`, rounded up: at the changed one. U is concave
@@ -166,11 +166,11 @@ class Regions:
         return np.where(p >= 1, 1.0, np.maximum(line, 0.0))
 
 
-Shift = Callable[[Regions, Floats], Floats]
+Shift = Callable[[LikelihoodRegions, Floats], Floats]
 
 
 @lru_cache(maxsize=1024)
-def regions(keep: Fraction, values: int, r: int) -> Regions:
+def regions(keep: Fraction, values: int, r: int) -> LikelihoodRegions:
     """The regions of r changed features, from exact integers.
 
     The difference j of features at the new and at the old value has probability [z^j] (keep / z + neither + other z)^r at
@@ -193,7 +193,7 @@ def regions(keep: Fraction, values: int, r: int) -> Regions:
     ratio = np.pad(falling, r - limit, mode="edge") * UP
     inverse = np.pad(falling[::-1], r - limit, mode="edge") * DOWN
     inverse[: r - limit] = 0.0
-    return Regions(here, there, ratio, inverse, r - limit)
+    return LikelihoodRegions(here, there, ratio, inverse, r - limit)
 
 
 def trinomials(a: int, b: int, c: int, r: int) -> list[int]:

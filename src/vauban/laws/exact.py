@@ -16,6 +16,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import AnyLaw
 from vauban.specs import Parameter, Spec, flag, read_params
+from vauban.validation import check_k
 
 Ints = NDArray[np.int64]
 
@@ -137,8 +138,7 @@ def tolerated(counts: ArrayLike, labels: ArrayLike, k: int = 1) -> Ints:
     against no vote at all need more than T. [Levine2023] Theorem 3.2 with its tie rule
     """
     table, which = np.asarray(counts, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    if not 1 <= k < table.shape[1]:
-        raise BadInput(f"k={k} of {table.shape[1]} classes: k must be at least 1 and below the number of classes")
+    check_k(k, table.shape[1])
     nearest = np.sort(leads(table, which), axis=1)[:, k - 1 :: -1]
     own = table[np.arange(len(table)), which]
     without = np.maximum(nearest - own[:, None], 0).sum(axis=1) - 1

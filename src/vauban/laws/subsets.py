@@ -37,7 +37,7 @@ def meeting(population: int, chosen: int) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def draws(population: int, chosen: int) -> int:
+def draws_needed(population: int, chosen: int) -> int:
     """How many draws with replacement nearly always hold `chosen` different ones: at most half of the population is chosen.
 
     The draws it takes are a sum of geometric variables: their mean, nine standard deviations, and what the last of them
@@ -61,14 +61,16 @@ def draw_deviation(population: int, chosen: int) -> float:
     P[more than m] <= e^(-t (m+1)) prod (1-i/d) e^t / (1 - e^t i/d).
     """
     rest = 2**BITS % population
-    modulo = draws(population, chosen) * rest * (population - rest) / (population << BITS)
+    modulo = draws_needed(population, chosen) * rest * (population - rest) / (population << BITS)
     if chosen <= 1:
         return modulo * (1 + 1e-9)
     repeated = np.arange(chosen) / population
     start = float(np.log1p(-repeated).sum())
 
     def bound(t: float) -> float:
-        return start - float(np.log1p(-repeated * math.exp(t)).sum()) - (draws(population, chosen) + 1 - chosen) * t
+        return (
+            start - float(np.log1p(-repeated * math.exp(t)).sum()) - (draws_needed(population, chosen) + 1 - chosen) * t
+        )
 
     low, high = 0.0, math.log(population / (chosen - 1))
     for _ in range(40):  # any t is a bound; thirds of a convex function find a good one

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vauban.models.registry import ARCHITECTURES, Architecture, Listing, canonical, describe, fitting, packaged
+from vauban.models.registry import ARCHITECTURES, Architecture, ModelListing, canonical, describe, fitting, packaged
 
 if TYPE_CHECKING:
     from vauban.models.building import build
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ARCHITECTURES",
     "Architecture",
-    "Listing",
     "LoadedModel",
+    "ModelListing",
     "build",
     "canonical",
     "describe",

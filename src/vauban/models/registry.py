@@ -23,7 +23,7 @@ class Architecture:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ModelListing:
     """A row of a listing of networks."""
 
     name: str
@@ -182,11 +182,11 @@ def packaged(dataset_name: str) -> Path | None:
     return path if path and path.is_file() else None
 
 
-def describe() -> list[Listing]:
+def describe() -> list[ModelListing]:
     """Return one row for each network, and one for models that other code builds."""
-    rows = [Listing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
+    rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
     own = "any callable from [batch, channels, height, width] to scores, built by your own code"
-    return [*rows, Listing("package.module:callable", "package.module:callable:key=value", own)]
+    return [*rows, ModelListing("package.module:callable", "package.module:callable:key=value", own)]
 
 
 def _text(value: int | tuple[float, ...]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from vauban.laws.ablation import AblationLaw
-from vauban.laws.subsets import draws
+from vauban.laws.subsets import draws_needed
 from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import to_unit
 
@@ -39,7 +39,7 @@ class Ablation(Smoothing):
         self.law = AblationLaw(retained, null, unit, features, float(mean))
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
-        return draws(*_smaller_side(self.law.for_shape(shape)))
+        return draws_needed(*_smaller_side(self.law.for_shape(shape)))
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
         return torch.Size([2 * shape[0], *shape[1:]]) if self.law.null == "multichannel" else shape

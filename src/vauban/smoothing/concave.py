@@ -12,7 +12,7 @@ from vauban.laws.concave import ConcaveLaw
 from vauban.laws.designs.law import fraction
 from vauban.laws.designs.metrics import Tabled
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.designed import designed_views, shown_shape
+from vauban.smoothing.design_views import shown_shape, views_of_design
 from vauban.specs import Spec
 
 
@@ -55,4 +55,4 @@ class Concave(Smoothing):
         return shown_shape(shape, self.law.representation)
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
-        return designed_views(self.law, x, words)
+        return views_of_design(self.law, x, words)

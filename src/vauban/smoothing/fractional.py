@@ -11,7 +11,7 @@ import torch
 from vauban.laws.designs.law import fraction
 from vauban.laws.fractional import DIVIDER_BITS, ExactFractionalLaw, FractionalLaw
 from vauban.smoothing.base import Smoothing, register
-from vauban.smoothing.designed import designed_views, represented, shown_shape
+from vauban.smoothing.design_views import represented, shown_shape, views_of_design
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.splitting import float_bins, grid_bins
 
@@ -60,7 +60,7 @@ class Fractional(Smoothing):
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         if isinstance(self.law, ExactFractionalLaw):
-            return designed_views(self.law, x, words)
+            return views_of_design(self.law, x, words)
         shape = (len(words), *x.shape[1:])
         if levels is None:
             width, u = _float_splits(self.law).draw(words)

@@ -50,7 +50,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """Where training stands after a step: mean loss and base accuracy on views over the last steps."""
 
     step: int
@@ -67,7 +67,7 @@ def train(
     recipe: Recipe,
     *,
     device: torch.device | str = "cpu",
-    tick: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[TrainingProgress], None] | None = None,
     stop_after: int | None = None,
 ) -> torch.nn.Module:
     """Train the architecture `model` on views of `data` and save it at `out` with what made it.
@@ -94,8 +94,8 @@ def train(
             loss, right = _step(network, optimizer, inputs, labels, rows, smoothing, recipe, step, device)
             step += 1
             recent.add(loss, right, len(rows))
-            if tick and (step % TELL_EVERY == 0 or step == steps):
-                tick(Progress(step, steps, recent.loss, recent.accuracy))
+            if on_progress and (step % TELL_EVERY == 0 or step == steps):
+                on_progress(TrainingProgress(step, steps, recent.loss, recent.accuracy))
             if time.monotonic() - saved > CHECKPOINT_EVERY:
                 _checkpoint(checkpoint, network, optimizer, made_by, step)
                 saved = time.monotonic()

@@ -17,6 +17,7 @@ from vauban.laws.patches import positions
 from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
 from vauban.laws.patches.sampled import AXES, PatchLaw, whole
 from vauban.specs import Parameter, choose, natural
+from vauban.validation import check_k, check_labels
 
 BOUNDS = ("position", "margin")
 
@@ -211,14 +212,10 @@ class ExactPatchLaw(PatchLaw, ExactLaw):
             raise BadInput(
                 f"ballots of {votes.shape[1]} views: {self.spec} has {self.views}, and exact claims need a vote of each"
             )
-        if which.shape != (len(ballots),):
-            raise BadInput(f"labels of shape {which.shape} for {len(ballots)} ballots: one each is needed")
-        if not 1 <= k < classes:
-            raise BadInput(f"k={k} of {classes} classes: k must be at least 1 and below the number of classes")
-        for name, values in (("label", which), ("vote", which[:0] if ballots.sets else votes)):
-            if values.size and not 0 <= values.min() <= values.max() < classes:
-                raise BadInput(f"a {name} is outside the classes 0..{classes - 1}")
-        return which
+        check_k(k, classes)
+        if not ballots.sets and votes.size and not 0 <= votes.min() <= votes.max() < classes:
+            raise BadInput(f"a vote is outside the classes 0..{classes - 1}")
+        return check_labels(which, len(ballots), classes)
 
 
 @register

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 from vauban.laws.exact import Ints, spent, tolerated
 from vauban.threats import Threat
+from vauban.validation import check_k, check_labels
 
 SAMPLES = Threat(
     "poisoning",
@@ -131,16 +132,8 @@ def checked(counts: ArrayLike, label: ArrayLike | None, k: int) -> tuple[Ints, I
     if len(wrong):
         row = int(wrong[0])
         raise BadInput(f"input {row} has {models[row]} votes, and input 0 has {models[0]}: every model votes once")
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k < table.shape[1]:
-        raise BadInput(f"k={k} of {table.shape[1]} classes: k must be at least 1 and below the number of classes")
-    which = plurality(table) if label is None else np.asarray(label)
-    if which.shape != (len(table),) or which.dtype.kind not in "iu":
-        raise BadInput(f"labels of shape {which.shape} for {len(table)} inputs: one whole number each is needed")
-    outside = np.flatnonzero((which < 0) | (which >= table.shape[1]))
-    if len(outside):
-        row = int(outside[0])
-        raise BadInput(f"label {which[row]} of input {row} is outside the classes 0..{table.shape[1] - 1}")
-    return table, which.astype(np.int64)
+    check_k(k, table.shape[1])
+    return table, plurality(table) if label is None else check_labels(label, len(table), table.shape[1])
 
 
 def checked_runoff(counts: ArrayLike, winner: ArrayLike, beats: ArrayLike) -> tuple[Ints, Ints, Ints]:

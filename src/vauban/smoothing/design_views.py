@@ -27,7 +27,7 @@ def shown_shape(shape: torch.Size, representation: str) -> torch.Size:
     return shape if representation == "center" else torch.Size((2 * shape[0], *shape[1:]))
 
 
-def designed_views(law: DesignLaw, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+def views_of_design(law: DesignLaw, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     """View number word % law.views for each row of `words` [count, 1]; `x`: [1 or count, ...shape], whole numbers 0..levels."""
     shown, rows = _tables(law, x.shape[1:], x.device)
     number = (words % law.views).int().view(-1, *[1] * (x.dim() - 1))
@@ -44,7 +44,7 @@ def _on(device: torch.device, table: Ints) -> torch.Tensor:
     return torch.from_numpy(table).int().to(device)
 
 
-class _Cyclic:
+class _CyclicOffsets:
     """Where outcome (v + offset_i) mod V begins in the table of what is shown, int32 [count, ...shape]."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
@@ -55,7 +55,7 @@ class _Cyclic:
         return _taken(self._begins, number + self._starts)
 
 
-class _Global:
+class _GlobalOffsets:
     """As above where outcome v decides the width, and coordinate i's divider is offset_i places further."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
@@ -70,7 +70,7 @@ class _Global:
         return place.mul_(self._step).add_(_taken(self._first, number))
 
 
-class _Arbitrary:
+class _Permutations:
     """As above where coordinate i of view v has the outcome that its own permutation puts there."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
@@ -81,17 +81,17 @@ class _Arbitrary:
         return self._begins.index_select(0, number.flatten())
 
 
-_COUPLED: dict[str, type[_Cyclic] | type[_Global] | type[_Arbitrary]] = {
-    "cyclic": _Cyclic,
-    "global": _Global,
-    "arbitrary": _Arbitrary,
+_COUPLED: dict[str, type[_CyclicOffsets] | type[_GlobalOffsets] | type[_Permutations]] = {
+    "cyclic": _CyclicOffsets,
+    "global": _GlobalOffsets,
+    "arbitrary": _Permutations,
 }
 
 
 @lru_cache(maxsize=4)
 def _tables(
     law: DesignLaw, shape: torch.Size, device: torch.device
-) -> tuple[list[torch.Tensor], _Cyclic | _Global | _Arbitrary]:
+) -> tuple[list[torch.Tensor], _CyclicOffsets | _GlobalOffsets | _Permutations]:
     """What outcome o shows of the value x, at o * (levels + 1) + x, float32; and how views find their outcomes there.
 
     The table has each width and place once, made on the CPU, so that views have the same bits everywhere.
