@@ -8,37 +8,66 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from vauban.runs.verify import verify_run
 
-KILLS = 20
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-COMMAND = [sys.executable, "-c", "from vauban.cli import main; main()", "certify", "--smoothing", "gaussian:sigma=0.5"]
-COMMAND += ["-n", "10000", "--every", "200", "--limit", "40", "--seed", "9", "--json", "--out"]
+
+PYTHON = """
+import sys
+import vauban as vb
+from vauban.data import load
+from vauban.models import load as load_model, packaged
+
+smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), "{smoothing}", **{options})
+smoothed.certify(load("mnist").select({every}, {limit}), out=sys.argv[1], progress=False, **{settings})
+"""
+
+RUNS = {
+    "fixed": ("gaussian:sigma=0.5", {}, {"n": 2_000, "seed": 9}, 400, 24),
+    "sequential": (
+        "gaussian:sigma=0.5",
+        {"rows": 60, "block": 20},
+        {"n": 20_000, "stop": "target:radius=0.75", "seed": 9},
+        250,
+        24,
+    ),
+    "exact": ("splitting:sigma=0.5", {}, {}, 200, 40),
+}
 
 
-def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
-    folder, whole = killed_and_whole(COMMAND, KILLS, "tallies.jsonl", tmp_path)
-    kept, undisturbed = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, whole))
-    assert kept == undisturbed
-    assert (folder / "claims.csv").read_bytes() == (whole / "claims.csv").read_bytes()
-    verify_run(folder)
+def command(name: str, caller: str, times: int) -> list[str]:
+    """The same run by the command line or in Python, of so many times as many inputs; the folder comes last."""
+    smoothing, options, settings, every, limit = RUNS[name]
+    every, limit = every // times, limit * times
+    if caller == "python":
+        script = PYTHON.format(smoothing=smoothing, options=options, settings=settings, every=every, limit=limit)
+        return [sys.executable, "-c", script]
+    pairs = {"smoothing": smoothing, "every": every, "limit": limit, **options, **settings}
+    words = [str(w) for key, value in pairs.items() for w in (f"-{key}" if key == "n" else f"--{key}", value)]
+    return [sys.executable, "-m", "vauban", "certify", *words, "--json", "--out"]
 
 
-def test_a_run_that_stops_input_by_input_loses_nothing(tmp_path: Path) -> None:
-    command = [*COMMAND[:6], "--stop", "target:radius=0.75", "-n", "20000", "--rows", "60", "--block", "20"]
-    command += ["--every", "100", "--limit", "60", "--seed", "9", "--json", "--out"]
-    folder, whole = killed_and_whole(command, 3, "tallies.jsonl", tmp_path)
-    kept, undisturbed = (sorted((f / "tallies.jsonl").read_bytes().splitlines()) for f in (folder, whole))
-    assert kept == undisturbed
-    for file in ("claims.csv", "seal.json"):
-        assert (folder / file).read_bytes() == (whole / file).read_bytes()
-    verify_run(folder)
+@pytest.mark.parametrize(("name", "caller"), [("fixed", "python"), ("sequential", "cli"), ("exact", "cli")])
+def test_killed_runs_lose_nothing(name: str, caller: str, tmp_path: Path) -> None:
+    check(name, caller, 2, 1, tmp_path)
 
 
-def test_an_exact_run_loses_nothing_either(tmp_path: Path) -> None:
-    command = [*COMMAND[:4], "--smoothing", "splitting:sigma=0.5", "--every", "200", "--limit", "40", "--json", "--out"]
-    folder, whole = killed_and_whole(command, 6, "ballots.jsonl", tmp_path)
-    for file in ("claims.csv", "seal.json"):
+@pytest.mark.slow
+@pytest.mark.parametrize("caller", ["python", "cli"])
+@pytest.mark.parametrize("name", RUNS)
+def test_twenty_kills_lose_nothing(name: str, caller: str, tmp_path: Path) -> None:
+    check(name, caller, 20, 4, tmp_path)
+
+
+def check(name: str, caller: str, kills: int, times: int, where: Path) -> None:
+    votes = "ballots.jsonl" if name == "exact" else "tallies.jsonl"
+    folder, whole = killed_and_whole(command(name, caller, times), kills, votes, where)
+    if name != "exact":
+        kept, undisturbed = (sorted((f / votes).read_bytes().splitlines()) for f in (folder, whole))
+        assert kept == undisturbed
+    for file in ("manifest.json", "claims.csv", "seal.json"):
         assert (folder / file).read_bytes() == (whole / file).read_bytes()
     verify_run(folder)
 
@@ -50,7 +79,7 @@ def killed_and_whole(command: list[str], kills: int, votes: str, where: Path) ->
         process = subprocess.Popen([*command, str(folder)], stdout=subprocess.DEVNULL, env=ONE_THREAD)
         if killed < kills:
             _wait_for_votes(process, folder / votes)
-            time.sleep(chance.uniform(0, 0.25))
+            time.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)
         code = process.wait()
         if code == 0:
@@ -61,8 +90,8 @@ def killed_and_whole(command: list[str], kills: int, votes: str, where: Path) ->
     return folder, whole
 
 
-def _wait_for_votes(process: subprocess.Popen, tallies: Path) -> None:
+def _wait_for_votes(process: subprocess.Popen, votes: Path) -> None:
     """Until this process has appended something: it has loaded, and is voting."""
-    before = tallies.stat().st_size if tallies.exists() else 0
-    while process.poll() is None and (not tallies.exists() or tallies.stat().st_size == before):
+    before = votes.stat().st_size if votes.exists() else 0
+    while process.poll() is None and (not votes.exists() or votes.stat().st_size == before):
         time.sleep(0.002)
