@@ -5,7 +5,7 @@
 Random weights (batch statistics from one batch of noise, so that scores stay finite): the speed is the network's, what it says
 is not. So that certifying has something to decide, the label is steered (`steered.py`).
 
-Ways: "bare", forward passes on one batch that lies ready; "loop", the published script's loop (repeat, add noise, classify,
+Measured: "bare", forward passes on one batch that lies ready; "loop", the published script's loop (repeat, add noise, classify,
 bring every vote to the host, count in Python), network and layout as published; "vauban", the engine itself, many inputs a
 shape. What is compiled is compiled alike for "bare" and "vauban"; for the ResNet-110 after kernels for its convolutions were
 timed (`--tune`). Every result is written as soon as it is there; parts that do not fit into the time left are skipped and
@@ -21,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,18 +31,16 @@ from typing import Any
 import torch
 from steered import SIGMA, Steered, pictures
 
-from vauban.engine.block_convolution import to_fast_layout
+from vauban.engine.compiled import TUNED
+from vauban.engine.compiled import compiled as make_compiled
+from vauban.engine.network import device_name, in_precision
+from vauban.engine.scheduler import Scheduler, Work
+from vauban.methods import CertifySettings, method_for
 from vauban.models import load
-from vauban.runs.certify import Settings, Source, certify
-from vauban.runs.derive import certificates, read_votes
-from vauban.runs.folder import device_name
+from vauban.runs.run import Run
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.runs.verify import verify_run
-from vauban.voting.compiled import TUNED
-from vauban.voting.compiled import compiled as make_compiled
-from vauban.voting.inquiry import counted_at
-from vauban.voting.precision import in_precision
+from vauban.votes import counts_at
 
 RADIUS, ALPHA, MOST = 0.5, 0.001, 100_000
 
@@ -163,30 +161,32 @@ class Bench:
     def smoothed(self, precision: str, compiled: bool) -> SmoothedClassifier:
         key = precision, compiled
         if key not in self._smoothed:
-            net = self.net()
-            layout = to_fast_layout(net, 3, self.device, precision)
             self._smoothed[key] = SmoothedClassifier(
-                net,
+                self.net(),
                 f"gaussian:sigma={SIGMA}",
                 num_classes=load(self.network.spec, allow_random=True).num_classes or 10,
                 device=self.device,
                 rows=self.network.rows,
                 block=self.network.block,
-                channels_last=layout,
                 precision=precision,
                 compile=self.how if compiled else False,
             )
         return self._smoothed[key]
 
+    def ready(self, precision: str, compiled: bool) -> SmoothedClassifier:
+        """The classifier with its network laid out and in evaluation mode, in which it stays."""
+        smoothed = self.smoothed(precision, compiled)
+        stack = ExitStack()
+        stack.enter_context(smoothed.ready(self.inputs))
+        stack.pop_all()
+        return smoothed
+
     def bare(self, precision: str, compiled: bool) -> Callable[[int], None]:
         """Forward passes of one batch; in the layout Vauban chooses."""
-        smoothed = self.smoothed(precision, compiled)
+        network = self.ready(precision, compiled).network
         shape = (self.network.rows, 3, self.network.size, self.network.size)
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-        batch = torch.rand(shape, device=self.device).to(dtype)
-        if smoothed.channels_last:
-            batch = batch.contiguous(memory_format=torch.channels_last)
-        model = make_compiled(smoothed.model, how=self.how) if compiled else smoothed.model
+        batch = network.laid_out(torch.rand(shape, device=self.device))
+        model = make_compiled(network.model, how=self.how) if compiled else network.model
 
         def passes(count: int) -> None:
             with torch.inference_mode(), in_precision(precision, self.device):
@@ -213,15 +213,21 @@ class Bench:
 
     def vauban(self, precision: str, compiled: bool) -> Callable[[int], None]:
         """The engine: as many inputs as a shape has places, the same number of votes each."""
-        smoothed = self.smoothed(precision, compiled)
-        voter = smoothed.voter(self.inputs, share=True)
-        if compiled and not voter.compiled:
+        smoothed = self.ready(precision, compiled)
+        law, classes = smoothed.smoothing.law, smoothed.num_classes
+        settings = CertifySettings.of(law, classes, n=MOST, alpha=ALPHA, stop=f"target:radius={RADIUS}")
+        method = method_for(settings, law, classes, self.inputs.values.shape[1:], smoothed.deviation(self.inputs))
+        sampler = smoothed.sampler(self.inputs, method)
+        if compiled and not sampler.compiled:
             raise RuntimeError("compilation failed")
 
         def passes(count: int) -> None:
-            votes = count * voter.block_size
-            asked = ((i % len(self.inputs.values), counted_at("count", [votes])) for i in range(voter.places))
-            for _ in smoothed.poll(self.inputs, asked, Seed.of(1), voter=voter):
+            votes = count * sampler.block_size
+            works = (
+                Work(i, self.inputs.values[i % len(self.inputs.values)], counts_at("count", [votes]))
+                for i in range(sampler.blocks)
+            )
+            for _ in Scheduler(sampler, Seed.of(1)).run(works):
                 pass
 
         return passes
@@ -230,16 +236,16 @@ class Bench:
         """Certify all inputs at the radius, in a run folder, as the command does; then verify the folder."""
         smoothed = self.smoothed(precision, compiled)
         m = len(self.inputs.values)
-        source = Source("random pictures, steered", "0" * 64, list(range(m)), [0] * m, self.network.spec, "0" * 64)
-        settings = Settings(n=MOST, alpha=ALPHA, stop=f"target:radius={RADIUS}")
         with tempfile.TemporaryDirectory() as folder:
-            run = Path(folder) / "run"
+            out = Path(folder) / "run"
+            stop = f"target:radius={RADIUS}"
             began = time.perf_counter()
-            certify(run, smoothed, self.inputs, source, settings, seed=1)
+            certs = smoothed.certify(
+                self.inputs.values, [0] * m, n=MOST, alpha=ALPHA, stop=stop, seed=1, out=out, progress=False
+            )
             spent = time.perf_counter() - began
-            certs, _ = certificates(read_votes(run))
             began = time.perf_counter()
-            verdict = verify_run(run)
+            verdict = Run.open(out).verify()
             checked = time.perf_counter() - began
         return {
             "inputs": m,
