@@ -14,38 +14,23 @@ if TYPE_CHECKING:
     from vauban.report.progress import Progress
     from vauban.runs.run import Run
     from vauban.smoothed import SmoothedClassifier
-    from vauban.smoothing import (
-        Ablation,
-        Band,
-        Block,
-        Concave,
-        Discrete,
-        Flow,
-        Fractional,
-        Gaussian,
-        Laplace,
-        Sparse,
-        Splitting,
-        Uniform,
-    )
+    from vauban.smoothing.ablation import Ablation
+    from vauban.smoothing.concave import Concave
+    from vauban.smoothing.discrete import Discrete
+    from vauban.smoothing.flow import Flow
+    from vauban.smoothing.fractional import Fractional
+    from vauban.smoothing.gaussian import Gaussian
+    from vauban.smoothing.laplace import Laplace
+    from vauban.smoothing.patches import Band, Block
+    from vauban.smoothing.sparse import Sparse
+    from vauban.smoothing.splitting import Splitting
+    from vauban.smoothing.uniform import Uniform
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Certificates": "vauban.certificates",
     "derive": "vauban.certificates",
-    "Ablation": "vauban.smoothing",
-    "Band": "vauban.smoothing",
-    "Block": "vauban.smoothing",
-    "Concave": "vauban.smoothing",
-    "Discrete": "vauban.smoothing",
-    "Flow": "vauban.smoothing",
-    "Fractional": "vauban.smoothing",
-    "Gaussian": "vauban.smoothing",
-    "Laplace": "vauban.smoothing",
-    "Sparse": "vauban.smoothing",
-    "Splitting": "vauban.smoothing",
-    "Uniform": "vauban.smoothing",
     "Ensemble": "vauban.poisoning.ensemble",
     "Partition": "vauban.poisoning.partitioning.partition",
     "CertifyPlan": "vauban.planning",
@@ -81,11 +66,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for: torch is loaded only where it is needed."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
-    return getattr(import_module(_HOMES[name]), name)
+    """Import a public name from its module when it is first asked for: torch is loaded only where it is needed.
+
+    A name that has no module here is that of a smoothing.
+    """
+    if name.startswith("_"):
+        raise AttributeError(f"module 'vauban' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES.get(name, "vauban.smoothing")), name)
+    except AttributeError:
+        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(__all__)}") from None
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

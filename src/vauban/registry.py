@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from typing import Any, ClassVar, TypeVar
 
@@ -100,6 +102,12 @@ class Registry(dict[str, T]):
             else:
                 found[point.name] = point
         return found
+
+
+def import_modules(package: str) -> None:
+    """Import every module of a package, so that each registers what it defines."""
+    for found in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
+        import_module(found.name)
 
 
 def _module(thing: Any) -> str:

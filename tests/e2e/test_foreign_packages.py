@@ -9,7 +9,8 @@ import pytest
 
 from vauban.data import kinds
 from vauban.errors import BadInput
-from vauban.laws import GaussianLaw, register
+from vauban.laws import register
+from vauban.laws.gaussian import GaussianLaw
 from vauban.registry import Registry
 
 CODE = '''
@@ -35,7 +36,7 @@ class SoftLaw(Law):
         return L2
 
     def _inner(self):
-        from vauban.laws import GaussianLaw
+        from vauban.laws.gaussian import GaussianLaw
 
         return GaussianLaw(self.sigma)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vauban.laws import GaussianLaw, Law, law
+from vauban.laws import Law, law
+from vauban.laws.gaussian import GaussianLaw
 
 ALPHA = 0.05
 GAUSS = GaussianLaw(sigma=0.25)

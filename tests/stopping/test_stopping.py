@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from vauban.certificates import derive
 from vauban.errors import BadInput
-from vauban.laws import GaussianLaw, law
+from vauban.laws import law
+from vauban.laws.gaussian import GaussianLaw
 from vauban.laws.topk import probability_needed, radius_of_label
 from vauban.stopping import POLICIES, Anytime, Fixed, FixedRule, Grid, GridRule, Rule, Target
 from vauban.stopping import policy as stop

@@ -12,6 +12,7 @@ from vauban.models import load as load_model
 from vauban.smoothing import Gaussian
 from vauban.training import Recipe, train
 from vauban.training.augment import augment
+from vauban.training.losses import LOSSES, Views
 
 MODEL = "cnn-small:channels=1,classes=10,size=28"
 
@@ -86,3 +87,21 @@ def test_augmentation_moves_pictures_and_nothing_else(kind: str) -> None:
     assert kinds == 1 if kind == "none" else kinds > 15
     if kind == "crop-flip":
         assert any(row.nonzero().flatten().tolist() and row[row > 0][0] == 8 for row in changed[:, 0].amax(dim=1))
+
+
+def test_a_loss_of_ones_own_sees_fresh_views(tmp_path: Path, digits: Dataset) -> None:
+    seen: list[torch.Tensor] = []
+
+    def both(network: torch.nn.Module, views: Views, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.extend([views(), views()])
+        scores = network(seen[-2])
+        return torch.nn.functional.cross_entropy(scores + network(seen[-1]), labels), scores
+
+    LOSSES.register("both")(both)
+    try:
+        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), Recipe(epochs=1, batch=500, loss="both"))
+    finally:
+        del LOSSES["both"]
+    assert len({view.numpy().tobytes() for view in seen}) == len(seen) == 4
+    with pytest.raises(BadInput, match="'nois' is no loss .*did you mean 'noise'"):
+        Recipe(loss="nois")

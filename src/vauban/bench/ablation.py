@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from vauban.seed import Seed
-from vauban.smoothing import Ablation
-from vauban.smoothing.ablation import first_different
+from vauban.smoothing.ablation import Ablation, first_different
 from vauban.smoothing.random import Stream
 
 

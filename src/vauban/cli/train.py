@@ -24,6 +24,7 @@ def train(
     lr: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
     weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay")] = 5e-4,
     augment: Annotated[str, typer.Option(help="none, shift or crop-flip")] = "none",
+    loss: Annotated[str, typer.Option(help="training loss")] = "noise",
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
@@ -51,7 +52,7 @@ def train(
         raise BadInput(f"--out {out}: weights are written as safetensors, so give a name that ends in .safetensors")
     law = build(smoothing)
     where = common.pick_device(device)
-    recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed)
+    recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed, loss)
     selected = load_some(with_split(data, "train"), every, limit)
     grey, size = selected.images.shape[1] == 1, selected.images.shape[-1]
     channels = law.view_shape(torch.Size(selected.images.shape[1:]))[0]

@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from vauban.errors import BadInput
-from vauban.laws.ablation import AblationLaw
-from vauban.laws.discrete import DiscreteLaw
 from vauban.laws.exact import ExactLaw
-from vauban.laws.flow import FlowLaw
-from vauban.laws.fractional import ExactFractionalLaw, FractionalLaw
-from vauban.laws.gaussian import GaussianLaw
-from vauban.laws.laplace import LaplaceLaw
 from vauban.laws.law import LAWS, AnyLaw, Law, register
-from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw
-from vauban.laws.patches.sampled import BandLaw, BlockLaw
-from vauban.laws.sparse import SparseLaw
-from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
-from vauban.laws.uniform import UniformLaw
+from vauban.registry import import_modules
 from vauban.specs import Spec, flag
 
-__all__ = [
-    "LAWS",
-    "AblationLaw",
-    "AnyLaw",
-    "BandLaw",
-    "BlockLaw",
-    "DiscreteLaw",
-    "ExactBandLaw",
-    "ExactBlockLaw",
-    "ExactFractionalLaw",
-    "ExactLaw",
-    "ExactSplittingLaw",
-    "FlowLaw",
-    "FractionalLaw",
-    "GaussianLaw",
-    "LaplaceLaw",
-    "Law",
-    "SparseLaw",
-    "SplittingLaw",
-    "UniformLaw",
-    "law",
-    "register",
-    "sampled_law",
-]
+__all__ = ["LAWS", "AnyLaw", "ExactLaw", "Law", "law", "register", "sampled_law"]
+
+import_modules(__name__)  # every law registers itself
 
 
 def law(smoothing: str | Spec) -> AnyLaw:

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from vauban.smoothing.ablation import Ablation
+from typing import Any
+
+from vauban.registry import import_modules
 from vauban.smoothing.base import SMOOTHINGS, Smoothing, register
-from vauban.smoothing.concave import Concave
-from vauban.smoothing.discrete import Discrete
-from vauban.smoothing.flow import Flow
-from vauban.smoothing.fractional import Fractional
-from vauban.smoothing.gaussian import Gaussian
-from vauban.smoothing.laplace import Laplace
-from vauban.smoothing.patches import Band, Block
-from vauban.smoothing.sparse import Sparse
-from vauban.smoothing.splitting import Splitting
-from vauban.smoothing.uniform import Uniform
 from vauban.specs import Spec
 
-__all__ = [
-    "SMOOTHINGS",
-    "Ablation",
-    "Band",
-    "Block",
-    "Concave",
-    "Discrete",
-    "Flow",
-    "Fractional",
-    "Gaussian",
-    "Laplace",
-    "Smoothing",
-    "Sparse",
-    "Splitting",
-    "Uniform",
-    "build",
-    "register",
-]
+__all__ = ["SMOOTHINGS", "Smoothing", "build", "register"]
+
+import_modules(__name__)  # every smoothing registers itself
 
 
 def build(spec: str | Spec) -> Smoothing:
     """Build a smoothing from its text form, for example `build("gaussian:sigma=0.5")`."""
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
     return SMOOTHINGS[parsed.name].from_spec(parsed)
+
+
+def __getattr__(name: str) -> Any:
+    """A smoothing by its class name, such as `Gaussian`."""
+    for smoothing in Smoothing.__subclasses__():
+        if smoothing.__name__ == name and smoothing.__module__.startswith(f"{__name__}."):
+            return smoothing
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

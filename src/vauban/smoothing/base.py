@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 
-from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
 from vauban.registry import Registry
@@ -81,16 +79,4 @@ class SmoothingRegistry(Registry[type[Smoothing]]):
 
 SMOOTHINGS = SmoothingRegistry()
 
-S = TypeVar("S", bound=type[Smoothing])
-
-
-def register(name: str) -> Callable[[S], S]:
-    """Class decorator: register a smoothing under the name of its law."""
-
-    def keep(smoothing: S) -> S:
-        if name in SMOOTHINGS:
-            raise BadInput(f"the smoothing {name!r} is registered already: choose another name")
-        SMOOTHINGS[name] = smoothing
-        return smoothing
-
-    return keep
+register = SMOOTHINGS.register

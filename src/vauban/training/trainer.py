@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.smoothing.random import Stream
 from vauban.training.augment import augment
+from vauban.training.losses import LOSSES
 
 CHECKPOINT_EVERY = 60.0
 TELL_EVERY = 10  # steps: to look at a loss is to wait for the device
@@ -31,7 +33,10 @@ BASE_ACCURACY = "base_accuracy_on_training_views"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train: AdamW, the learning rate rising over the first twentieth of the steps and falling on a cosine."""
+    """How to train: AdamW, the learning rate rising over the first twentieth of the steps and falling on a cosine.
+
+    `loss`: a name of `vauban.training.losses`.
+    """
 
     epochs: int = 10
     batch: int = 128
@@ -39,10 +44,12 @@ class Recipe:
     weight_decay: float = 5e-4
     augment: str = "none"
     seed: int = 0
+    loss: str = "noise"
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0 or self.weight_decay < 0:
             raise BadInput(f"{self}: epochs and batch must be at least 1, lr above 0, weight_decay at least 0")
+        LOSSES[self.loss]
 
     def steps(self, size: int) -> int:
         """How many steps training on `size` pictures takes."""
@@ -121,14 +128,17 @@ def _step(
     step: int,
     device: torch.device,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One update on one view of each picture of the batch; its summed loss and its right answers, on the device."""
+    """One update on views of the pictures of the batch; its summed loss and its right answers, on the device."""
     x, y = inputs.values[rows].to(device), labels[rows].to(device)
     stream = Stream(Seed.of(recipe.seed), "train", step)
     per_view = smoothing.words(x.shape[1:], inputs.levels)
-    words = stream.words(0, len(rows), per_view + 3, device)
-    views = smoothing.views(augment(x, recipe.augment, words[:, per_view:]), words[:, :per_view], inputs.levels)
-    scores = network(views)
-    loss = torch.nn.functional.cross_entropy(scores, y)
+    first = count(0, len(rows))
+
+    def views() -> torch.Tensor:
+        words = stream.words(next(first), len(rows), per_view + 3, device)
+        return smoothing.views(augment(x, recipe.augment, words[:, per_view:]), words[:, :per_view], inputs.levels)
+
+    loss, scores = LOSSES[recipe.loss](network, views, y)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
