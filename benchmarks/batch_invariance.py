@@ -3,9 +3,9 @@
     python benchmarks/batch_invariance.py --out batch_invariance.json
 
 A forward pass sees `rows` views. Three questions, for each network, number of rows, precision and compilation: does the same
-shape give the same scores again; do the scores of a view in its row stay when other views stand beside it (for each bit of the row
-number, the rows that have it are replaced, then those that have not); do they stay when the view moves to another row? Random
-weights: the kernels are the network's, what it says is not. Votes need the first two; sequential tests and shared shapes the third.
+shape give the same scores again; do the scores of a view in its row stay when other views stand beside it (for each bit of the
+row number, the rows that have it are replaced, then those that have not); do they stay when the view moves to another row? Random
+weights: the kernels are the network's, what it says is not. Votes need the first two, sequential tests and shared shapes all three.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main() -> None:
     args = parser.parse_args()
     device, began = torch.device(args.device), time.monotonic()
     precisions = ("fp32", "tf32", "bf16", "fp16") if device.type == "cuda" else ("fp32", "bf16")
-    result = {
+    result: dict[str, Any] = {
         "device": device_name(device),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
