@@ -5,7 +5,7 @@
 A forward pass sees `rows` views. Three questions, for each network, number of rows, precision and compilation: does the same
 shape give the same scores again; do the scores of a view in its row stay when other views stand beside it (for each bit of the
 row number, the rows that have it are replaced, then those that have not); do they stay when the view moves to another row? Random
-weights: the kernels are the network's, what it says is not. Votes need the first two, sequential tests and shared shapes all three.
+weights: the kernels are the network's, what it says is not. Votes need the first two, sequential tests and shared shapes all.
 """
 
 from __future__ import annotations
