@@ -112,7 +112,7 @@ def check_index(index: Any, count: int) -> Ints:
             "each is needed"
         )
     if len(np.unique(numbers)) != count:
-        raise BadInput("index names an input twice: inputs of one number would get the same noise")
+        raise BadInput("index names an input twice: each input needs a number of its own")
     return numbers.astype(np.int64)
 
 

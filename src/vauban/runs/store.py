@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vauban.certificates import COLUMNS, Certificates
+from vauban.certificates import Certificates
+from vauban.claims import COLUMNS
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
 from vauban.files import Log, locked, read_lines, replace_file
 from vauban.methods import FixedMethod, Method

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vauban.data import Dataset, load
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
@@ -22,10 +19,9 @@ from vauban.specs import Parameter, Spec, choose, read_params
 
 @dataclass(frozen=True, eq=False)
 class DerivedClaims:
-    """Certificates, the index [m] of each input in its data set, and a title."""
+    """Certificates and a title."""
 
     certificates: PoisoningCertificates
-    index: NDArray[np.int64]
     title: str
 
 
@@ -69,11 +65,11 @@ def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None 
         if smoothing is not None:
             raise BadInput(f"{path} says itself how its votes were cast: leave --smoothing out")
         run = read_run(path)
-        return DerivedClaims(run.certificates(k=k), run.index, f"{path}, {run.manifest['partition']}")
+        return DerivedClaims(run.certificates(k=k), f"{path}, {run.manifest['partition']}")
     settings = _read_settings(path, smoothing)
     file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
-    certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k)
-    return DerivedClaims(certs, file.index, f"{path}, {file.votes.models:,} models")
+    certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k, index=file.index)
+    return DerivedClaims(certs, f"{path}, {file.votes.models:,} models")
 
 
 def _source(data: str | Dataset | None, file: VotesFile) -> InputSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -21,13 +20,14 @@ from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import arrays_sha256, replace_file
 from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.certificates import PoisoningCertificates, default_label, derive, wording
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
+from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.runs import manifest as manifests
+from vauban.runs.schema1 import COLUMNS
 
 KIND = "poisoning"
 BALLOTS, CLAIMS, SEAL = "ballots.npz", "claims.csv", "seal.json"
-HEADER = ("index", "label", "radius", "abstained")
 NO_SPEC = "not said"
 
 
@@ -66,7 +66,9 @@ class PoisoningRun:
         if label is None and k == manifest["k"]:
             label = manifest["label"]
         truth = manifest["data"]["label"]
-        return derive(self.votes, truth, aggregate=aggregate or manifest["aggregate"], k=k, label=label)
+        return derive(
+            self.votes, truth, aggregate=aggregate or manifest["aggregate"], k=k, label=label, index=self.index
+        )
 
     @property
     def index(self) -> NDArray[np.int64]:
@@ -86,6 +88,9 @@ def compose(
 ) -> dict[str, Any]:
     """The manifest of a run. `data`: spec, sha256, index [m] and label [m] (or None); `training`: how the models were trained."""
     threat = THREATS[votes.against]
+    settings = PoisoningSettings.of(
+        votes.counts.shape[1], data["label"] is not None, aggregate=aggregate, k=k, label=label
+    )
     manifest = {
         "schema": SCHEMA,
         "kind": KIND,
@@ -96,7 +101,7 @@ def compose(
         "models": votes.models,
         "aggregate": aggregate,
         "k": k,
-        "label": label or default_label(k, data["label"] is not None),
+        "label": settings.label,
         "num_classes": votes.counts.shape[1],
         "data": dict(data),
         "training": dict(training),
@@ -158,24 +163,13 @@ def read_run(folder: Path) -> PoisoningRun:
 
 def sealed(run: PoisoningRun) -> tuple[str, dict[str, str]]:
     """The text of a run's claims file, and the hashes of its seal."""
-    claims = claims_csv(run.certificates(), run.index)
+    claims = run.certificates().to_csv(COLUMNS)
     arrays = run.votes.arrays(run.manifest["aggregate"])
     return claims, {
         "manifest": manifests.identity(run.manifest),
         "ballots": ballots_sha256(arrays),
         "claims": hashlib.sha256(claims.encode()).hexdigest(),
     }
-
-
-def claims_csv(certs: PoisoningCertificates, index: NDArray[np.int64] | None = None) -> str:
-    """Claims as CSV: whole radii, empty where abstained."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEADER)
-    numbers = np.arange(len(certs)) if index is None else index
-    for i, label, radius, abstained in zip(numbers, certs.label, certs.radius, certs.abstained, strict=True):
-        writer.writerow([i, label, "" if abstained else int(radius), "true" if abstained else "false"])
-    return out.getvalue()
 
 
 def ballots_sha256(arrays: Mapping[str, NDArray[Any]]) -> str:
