@@ -357,12 +357,18 @@ def test_bad_requests_are_answered(arguments: list[str], words: str, ensemble: P
         ({"num_classes": 10}, "there are no votes"),
         ({"votes": np.full((3, 4), 10), "num_classes": 10}, "votes are 0 to 9"),
         ({"votes": np.zeros((3, 4)), "num_classes": 10}, "whole numbers"),
-        ({"votes": np.zeros((3, 4), int), "labels": np.zeros(2, int), "num_classes": 10}, "one whole number an input"),
-        ({"votes": np.zeros((3, 4), int), "labels": np.full(3, 12), "num_classes": 10}, "labels must be 0 to 9"),
+        (
+            {"votes": np.zeros((3, 4), int), "labels": np.zeros(2, int), "num_classes": 10},
+            "one whole number each is needed",
+        ),
+        (
+            {"votes": np.zeros((3, 4), int), "labels": np.full(3, 12), "num_classes": 10},
+            "outside the classes 0..9",
+        ),
         ({"counts": np.ones((3, 4), int), "num_classes": 10}, "counts of 4 classes"),
         ({"counts": np.ones((3, 10), int), "num_classes": 10, "spread": 2}, "needs the vote of every model"),
         ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": "[1]"}, "JSON object"),
-        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "index": np.zeros(3, int)}, "a different whole number"),
+        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "index": np.zeros(3, int)}, "names an input twice"),
         ({"votes": np.array([object()]), "num_classes": 10}, "cannot be read"),
     ],
 )

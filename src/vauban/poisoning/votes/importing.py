@@ -10,6 +10,7 @@ from vauban.data import Dataset, load
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
 from vauban.poisoning.manifest_file import kind_of
+from vauban.poisoning.partitioning.partition import read_count
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS
 from vauban.poisoning.votes.run_folder import KIND, NO_SPEC, InputSource, PoisoningRun, compose, read_run, write_run
@@ -94,14 +95,7 @@ def _read_settings(votes: Path, smoothing: str | None) -> dict[str, Any]:
         spec,
         {
             "aggregate": Parameter(lambda text: choose("aggregate", text, AGGREGATES), default="plurality"),
-            "spread": Parameter(_spread, example="16"),
+            "spread": Parameter(read_count, example="16"),
             "threat": Parameter(lambda text: choose("threat", text, THREATS), example="labels"),
         },
     )
-
-
-def _spread(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise BadInput("a spread is a whole number from 1")
-    return value
