@@ -55,6 +55,9 @@ class Claims(ABC):
     def claim(self) -> str:
         """In words, what a radius says of its input."""
 
+    @abstractmethod
+    def _repr_html_(self) -> str: ...
+
     def __len__(self) -> int:
         return len(self.label)
 

@@ -23,7 +23,7 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
 from vauban.poisoning.votes.settings import PoisoningSettings
-from vauban.runs import manifest as manifests
+from vauban.runs import raw_manifest as manifests
 from vauban.runs.schema1 import COLUMNS
 
 KIND = "poisoning"
@@ -129,7 +129,7 @@ def write_run(folder: Path, manifest: dict[str, Any], votes: EnsembleVotes) -> P
         present = read_run(folder)
         if ballots_sha256(present.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
             raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
-        from vauban.runs.verify import check_claims, check_seal
+        from vauban.runs.sealing import check_claims, check_seal
 
         claims, hashes = sealed(present)
         check_claims(folder / CLAIMS, claims)

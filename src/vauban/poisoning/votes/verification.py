@@ -11,7 +11,8 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.run_folder import CLAIMS, SEAL, PoisoningRun, read_run, sealed
-from vauban.runs.verify import Verdict, check_claims, check_seal
+from vauban.runs.sealing import check_claims, check_seal
+from vauban.runs.verify import Verdict
 
 
 def verify_run(folder: Path) -> Verdict:
