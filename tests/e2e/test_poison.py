@@ -172,8 +172,8 @@ def test_verify_finds_lies(run: Path, tmp_path: Path) -> None:
 
     claims = forged("claims")
     lines = (claims / "claims.csv").read_text().splitlines()
-    index, label, radius, gone = lines[3].split(",")
-    lines[3] = f"{index},{label},{int(radius) + 1},{gone}"
+    index, label, radius, *rest = lines[3].split(",")
+    lines[3] = ",".join([index, label, str(int(radius) + 1), *rest])
     (claims / "claims.csv").write_text("\n".join(lines) + "\n")
     assert "line 4 says" in vauban("verify", claims, code=1)
     votes = forged("votes")
@@ -187,10 +187,11 @@ def test_verify_finds_lies(run: Path, tmp_path: Path) -> None:
         ("against", "labels", "threat"),
         ("partition", "sort:partitions=20", "sorted partitions"),
         ("claim", "all is well", "wording"),
-        ("aggregate", "runoff", "second-round"),
-        ("k", 2, "wording"),
+        ("settings", {"aggregate": "runoff", "k": 1, "label": "votes"}, "second-round"),
+        ("settings", {"aggregate": "plurality", "k": 2, "label": "votes"}, "wording"),
+        ("settings", {"aggregate": "plurality", "k": 1}, "lacks or garbles 'label'"),
     ):
-        forgery = forged(f"{key}-{value}".replace("/", "_"))
+        forgery = forged(f"{key}-{words}")
         manifest = json.loads((forgery / "manifest.json").read_text())
         manifest[key] = value
         (forgery / "manifest.json").write_text(json.dumps(manifest))
@@ -199,7 +200,7 @@ def test_verify_finds_lies(run: Path, tmp_path: Path) -> None:
     manifest = json.loads((quiet / "manifest.json").read_text())
     manifest["training"]["data"]["sha256"] = "0" * 64
     (quiet / "manifest.json").write_text(json.dumps(manifest))
-    assert "manifest changed" in vauban("verify", quiet, code=1)
+    assert "manifest.json changed" in vauban("verify", quiet, code=1)
     open_ = forged("open")
     (open_ / "seal.json").unlink()
     assert "not sealed" in vauban("verify", open_, code=3)

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, MissingExtra
-from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressCallback
-from vauban.poisoning.training.weights_folder import KIND, WeightsFolder, fingerprints
+from vauban.poisoning.training.weights_folder import WeightsFolder, fingerprints
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.voting_ensemble import VotingEnsemble

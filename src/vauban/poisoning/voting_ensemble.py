@@ -21,7 +21,8 @@ from vauban.poisoning.selection import select
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
-from vauban.poisoning.votes.run_folder import InputSource, PoisoningRun, compose, refuse_other, write_run
+from vauban.poisoning.votes.poisoning_manifest import compose
+from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, refuse_other_run, write_run
 from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.validation import check_index, check_labels
 
@@ -153,13 +154,13 @@ class VotingEnsemble(ABC):
         settings: PoisoningSettings,
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
-    ) -> PoisoningRun:
-        source = source or InputSource.of_arrays(x, y)
-        data = source.entries(y)
+    ) -> PoisoningRecord:
+        data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
         training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
+        manifest = compose(str(self.partition), self.against, settings, training=training, data=data)
+        refuse_other_run(out, manifest)
         aggregate = settings.aggregate
-        refuse_other(out, {"data": data, "training": training, **vars(settings)})
-        about = {"data": data, "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
+        about = {"data": vars(data), "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
         about["inputs"] = arrays_sha256(x)
         if self.weights_sha256 == "unknown":
             about["ensemble"] = self._key
@@ -167,7 +168,6 @@ class VotingEnsemble(ABC):
             checkpoint = VotesCheckpoint(out, about)
             with voting() as on_progress:
                 votes = self.tally(x, aggregate, on_progress, checkpoint)
-            manifest = compose(votes, str(self.partition), training=training, data=data, **vars(settings))
-            run = write_run(out, manifest, votes)
+            record = write_run(out, PoisoningRecord(manifest, votes))
             checkpoint.remove()
-        return run
+        return record

@@ -30,9 +30,10 @@ class Run(OpenedRun):
         """Open a run folder, finished or not."""
         folder = Path(path)
         if read_raw(folder).get("kind") == "poisoning":
-            from vauban.poisoning.votes.run_folder import read_run
+            from vauban.poisoning.votes.poisoning_run import PoisoningRun
+            from vauban.poisoning.votes.run_folder import read_record as read_poisoning
 
-            return read_run(folder)
+            return PoisoningRun(folder, read_poisoning(folder))
         return Run(folder, read_record(folder)[0])
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban import __version__
 from vauban.errors import BadInput
 from vauban.files import locked
-from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
 from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressReporter
@@ -25,7 +25,7 @@ from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.trainer import Trainer, describe_trainer
-from vauban.poisoning.training.weights_folder import KIND, SavedGroup, WeightsFolder, fingerprints
+from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.specs import choose
 

@@ -19,7 +19,6 @@ from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
 from vauban.runs import raw_manifest
 
-KIND = "ensemble"
 SHARED = "shared.safetensors"
 _THREADS = "compute.threads"
 _NOTE = "vauban"
@@ -54,8 +53,8 @@ class WeightsFolder:
         if not (folder / raw_manifest.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
             raw_manifest.write_json(folder / raw_manifest.FILE, manifest)
-            return cls(folder, read_manifest(folder, KIND))
-        present = read_manifest(folder, KIND)
+            return cls(folder, read_manifest(folder))
+        present = read_manifest(folder)
         lines = list(raw_manifest.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
         if lines:
             raise RunRefused(
@@ -66,7 +65,7 @@ class WeightsFolder:
     @classmethod
     def open(cls, folder: Path) -> WeightsFolder:
         """The ensemble in `folder`."""
-        return cls(folder, read_manifest(folder, KIND))
+        return cls(folder, read_manifest(folder))
 
     def groups(self) -> list[SavedGroup]:
         """The groups in the folder, without those that are damaged or of another ensemble."""

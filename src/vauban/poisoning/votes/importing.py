@@ -13,7 +13,10 @@ from vauban.poisoning.manifest_file import kind_of
 from vauban.poisoning.partitioning.partition import read_count
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS
-from vauban.poisoning.votes.run_folder import KIND, NO_SPEC, InputSource, PoisoningRun, compose, read_run, write_run
+from vauban.poisoning.votes.poisoning_manifest import KIND, compose
+from vauban.poisoning.votes.poisoning_run import PoisoningRun
+from vauban.poisoning.votes.run_folder import NO_SPEC, InputSource, PoisoningRecord, read_record, write_run
+from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.poisoning.votes.votes_file import VotesFile, read_votes_file
 from vauban.specs import Parameter, Spec, choose, read_params
 
@@ -43,11 +46,11 @@ def import_votes(
     does not.
     """
     file = read_votes_file(Path(votes), defense=defense, partitions=partitions)
-    entries = _source(data, file).entries(file.labels)
-    manifest = compose(
-        file.votes, file.partition, aggregate=aggregate, training=file.training, data=entries, k=k, label=label
-    )
-    return write_run(Path(out), manifest, file.votes)
+    classes, labelled = file.votes.counts.shape[1], file.labels is not None
+    settings = PoisoningSettings.of(classes, labelled, aggregate=aggregate, k=k, label=label)
+    section = _source(data, file).section(file.labels, classes)
+    manifest = compose(file.partition, file.votes.against, settings, training=file.training, data=section)
+    return PoisoningRun(Path(out), write_run(Path(out), PoisoningRecord(manifest, file.votes)))
 
 
 def holds_votes(path: str | Path) -> bool:
@@ -65,8 +68,8 @@ def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None 
     if path.is_dir():
         if smoothing is not None:
             raise BadInput(f"{path} says itself how its votes were cast: leave --smoothing out")
-        run = read_run(path)
-        return DerivedClaims(run.certificates(k=k), f"{path}, {run.manifest['partition']}")
+        record = read_record(path)
+        return DerivedClaims(record.certificates(k=k), f"{path}, {record.manifest.partition}")
     settings = _read_settings(path, smoothing)
     file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
     certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k, index=file.index)
