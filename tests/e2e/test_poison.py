@@ -369,6 +369,7 @@ def test_bad_requests_are_answered(arguments: list[str], words: str, ensemble: P
         ({"counts": np.ones((3, 4), int), "num_classes": 10}, "counts of 4 classes"),
         ({"counts": np.ones((3, 10), int), "num_classes": 10, "spread": 2}, "needs the vote of every model"),
         ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": "[1]"}, "JSON object"),
+        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": '{"lr": NaN}'}, "JSON object"),
         ({"votes": np.zeros((3, 4), int), "num_classes": 10, "index": np.zeros(3, int)}, "names an input twice"),
         ({"votes": np.array([object()]), "num_classes": 10}, "cannot be read"),
     ],

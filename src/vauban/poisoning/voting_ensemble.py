@@ -122,7 +122,7 @@ class VotingEnsemble(ABC):
             return self._certify_into(Path(out), x, truth, settings, source, voting).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
-        return derive(votes, truth, **vars(settings), index=index)
+        return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
 
     def certify_data(
         self,

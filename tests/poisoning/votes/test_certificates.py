@@ -53,6 +53,7 @@ def test_equal_certificates_are_equal_and_a_changed_field_is_seen() -> None:
         "spread": 2,
         "against": "labels",
         "index": certs.index + 1,
+        "scope": " Of some classes.",
     }
     assert set(changes) == set(vars(certs))
     for name, value in changes.items():

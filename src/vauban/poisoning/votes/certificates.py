@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ class PoisoningCertificates(Claims):
 
     `label` [m]: the certified label. `radius` [m]: the certified size of the change, NaN where abstained. `answer` [m]: the
     ensemble's answer. `counts` [m, c]: votes per class. `truth` [m]: the true labels, if known. `index` [m]: the number of each
-    input in its data set. `against`: what may be poisoned, "samples" or "labels".
+    input in its data set. `against`: what may be poisoned, "samples" or "labels". `scope`: the training subset they are about, in
+    words; empty if it is a whole data set.
     """
 
     label: Ints
@@ -38,6 +40,7 @@ class PoisoningCertificates(Claims):
     spread: int
     against: str
     index: Ints
+    scope: str = ""
 
     @property
     def exact(self) -> bool:
@@ -52,7 +55,7 @@ class PoisoningCertificates(Claims):
     @property
     def claim(self) -> str:
         """What a radius guarantees, in words."""
-        return wording(self.threat, self.aggregate, self.k)
+        return wording(self.threat, self.aggregate, self.k, self.scope)
 
     @property
     def models(self) -> int:
@@ -114,12 +117,14 @@ def derive(
     k: int = 1,
     label: str | None = None,
     index: ArrayLike | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> PoisoningCertificates:
     """Certificates from votes: how many samples (or labels) of the training set may change while the label stays in the top k.
 
     `truth` [m]: the true labels. `label`: "votes" certifies the ensemble's answer; "given" the true label, abstaining where it
     is not in the top k. The default is "votes" for k = 1, else "given" if there are true labels. A run-off has one answer, so
     k = 1. `index` [m]: the number of each input in its data set; its position unless given.
+    `training`: how the base classifiers were trained, as a manifest says.
     """
     inputs, classes = votes.counts.shape
     right = None if truth is None else check_labels(truth, inputs, classes)
@@ -139,12 +144,13 @@ def derive(
         spread=votes.spread,
         against=votes.against,
         index=check_index(index, inputs),
+        scope=training_scope(training),
     )
 
 
-def scope(training: Any) -> str:
+def training_scope(training: Mapping[str, Any] | None) -> str:
     """Describes the training subset the certificate is about; empty if it is a whole data set."""
-    data = training.get("data") if isinstance(training, dict) else None
+    data = None if training is None else training.get("data")
     if not isinstance(data, dict):
         return ""
     text = ""
@@ -158,13 +164,13 @@ def scope(training: Any) -> str:
     return text
 
 
-def wording(threat: Threat, aggregate: str, k: int, training: Any = None) -> str:
+def wording(threat: Threat, aggregate: str, k: int, scope: str = "") -> str:
     """What a radius guarantees, in words."""
     vote = "the vote's winner" if aggregate == "plurality" else "the run-off's winner"
     stays = f"the label stays {vote}" if k == 1 else f"the label stays among the top {k} of the vote"
     return (
         f"For each input that is not abstained {stays} of the ensemble trained anew, for every changed training set whose "
-        f"{threat.metric} is at most its radius ({threat.unit}). Exact: no probability is involved.{scope(training)}"
+        f"{threat.metric} is at most its radius ({threat.unit}). Exact: no probability is involved.{scope}"
     )
 
 

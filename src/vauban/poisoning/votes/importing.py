@@ -72,7 +72,14 @@ def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None 
         return DerivedClaims(record.certificates(k=k), f"{path}, {record.manifest.partition}")
     settings = _read_settings(path, smoothing)
     file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
-    certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k, index=file.index)
+    certs = derive(
+        file.votes,
+        file.labels,
+        aggregate=settings["aggregate"],
+        k=1 if k is None else k,
+        index=file.index,
+        training=file.training,
+    )
     return DerivedClaims(certs, f"{path}, {file.votes.models:,} models")
 
 

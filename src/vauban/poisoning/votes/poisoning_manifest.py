@@ -13,7 +13,7 @@ import numpy as np
 
 from vauban import __version__
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.certificates import wording
+from vauban.poisoning.votes.certificates import training_scope, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.runs.raw_manifest import (
@@ -74,7 +74,7 @@ class PoisoningManifest(AnyManifest):
     @property
     def wording(self) -> str:
         """The claim in words, as settings and training make it."""
-        return wording(THREATS[self.against], self.settings.aggregate, self.settings.k, self.training)
+        return wording(THREATS[self.against], self.settings.aggregate, self.settings.k, training_scope(self.training))
 
 
 def compose(
@@ -89,7 +89,7 @@ def compose(
     raw = {
         "schema": SCHEMA,
         "kind": KIND,
-        "claim": wording(THREATS[against], settings.aggregate, settings.k, training),
+        "claim": wording(THREATS[against], settings.aggregate, settings.k, training_scope(training)),
         "threat": threat_entries(THREATS[against]),
         "against": against,
         "partition": partition,

@@ -61,8 +61,15 @@ class PoisoningRecord(SealedRecord):
         k = settings.k if k is None else k
         if label is None and k == settings.k:
             label = settings.label
-        aggregate = aggregate or settings.aggregate
-        return derive(self.votes, data.label, aggregate=aggregate, k=k, label=label, index=data.index)
+        return derive(
+            self.votes,
+            data.label,
+            aggregate=aggregate or settings.aggregate,
+            k=k,
+            label=label,
+            index=data.index,
+            training=self.manifest.training,
+        )
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -127,9 +127,13 @@ def _training(text: NDArray[Any] | None, path: Path) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        training = json.loads(str(text.reshape(-1)[0]))
+        training = json.loads(str(text.reshape(-1)[0]), parse_constant=_no_number)
     except (ValueError, IndexError, RecursionError):
         training = None
     if not isinstance(training, dict):
         raise BadInput(f"{path}: training must be the text of a JSON object")
     return training
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
