@@ -176,31 +176,6 @@ def test_verify_finds_lies(run: Path, tmp_path: Path) -> None:
     lines[3] = ",".join([index, label, str(int(radius) + 1), *rest])
     (claims / "claims.csv").write_text("\n".join(lines) + "\n")
     assert "line 4 says" in vauban("verify", claims, code=1)
-    votes = forged("votes")
-    counts = np.load(votes / "ballots.npz")["counts"].copy()
-    counts[0] = np.roll(counts[0], 1)
-    np.savez_compressed(votes / "ballots.npz", counts=counts)
-    assert "line 2 says" in vauban("verify", votes, code=1)
-    for key, value, words in (
-        ("models", 21, "number of models"),
-        ("partition", "hash:partitions=10,spread=2", "cannot be what a run left"),
-        ("against", "labels", "threat"),
-        ("partition", "sort:partitions=20", "sorted partitions"),
-        ("claim", "all is well", "wording"),
-        ("settings", {"aggregate": "runoff", "k": 1, "label": "votes"}, "second-round"),
-        ("settings", {"aggregate": "plurality", "k": 2, "label": "votes"}, "wording"),
-        ("settings", {"aggregate": "plurality", "k": 1}, "lacks or garbles 'label'"),
-    ):
-        forgery = forged(f"{key}-{words}")
-        manifest = json.loads((forgery / "manifest.json").read_text())
-        manifest[key] = value
-        (forgery / "manifest.json").write_text(json.dumps(manifest))
-        assert words in vauban("verify", forgery, code=1)
-    quiet = forged("quiet")
-    manifest = json.loads((quiet / "manifest.json").read_text())
-    manifest["training"]["data"]["sha256"] = "0" * 64
-    (quiet / "manifest.json").write_text(json.dumps(manifest))
-    assert "manifest.json changed" in vauban("verify", quiet, code=1)
     open_ = forged("open")
     (open_ / "seal.json").unlink()
     assert "not sealed" in vauban("verify", open_, code=3)
