@@ -71,3 +71,9 @@ def test_labels() -> None:
     for y, complaint in [([0, 3], "label 3 of input 1"), ([-1, 0], "label -1"), ([0], "2 inputs"), ([0.5, 1], "whole")]:
         with pytest.raises(BadInput, match=complaint):
             check_labels(y, 2, 3)
+
+
+def test_labels_of_an_unknown_number_of_classes_are_any_whole_numbers() -> None:
+    assert check_labels([-1, 700], 2, None).tolist() == [-1, 700]
+    with pytest.raises(BadInput, match="for 3 samples: one whole number each"):
+        check_labels([0, 1], 3, None, of="sample")

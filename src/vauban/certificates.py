@@ -6,11 +6,8 @@ stranger's counts, and verification.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from decimal import ROUND_FLOOR, Decimal
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, default_bounds
+from vauban.claims import Claims
 from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.conversions import convert
@@ -32,13 +30,10 @@ from vauban.threats import Threat, named
 from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
 
 UNIT_RANGE = (0.0, 1.0)
-COLUMNS = ("index", "label", "radius", "abstained", "truth")
-
-_RADIUS_STEP = Decimal("1e-9")
 
 
 @dataclass(frozen=True, eq=False)
-class Certificates:
+class Certificates(Claims):
     """Claims for m inputs.
 
     `label` [m]: the label each claim is about. `radius` [m]: how far it stays in the top k, NaN where abstained.
@@ -63,17 +58,6 @@ class Certificates:
     input_range: tuple[float, float] | None = UNIT_RANGE
     ballots: Ballots | None = None
     record: Any = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Certificates):
-            return NotImplemented
-        names = [one.name for one in fields(self) if one.name not in ("law", "record")]
-        return self.law.spec == other.law.spec and all(_same(getattr(self, n), getattr(other, n)) for n in names)
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def exact(self) -> bool:
@@ -104,15 +88,6 @@ class Certificates:
             return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
         return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
 
-    def certified(self, r: float = 0.0) -> NDArray[np.bool_]:
-        """Which inputs [m] are certified for their true label at radius r: decided, correct, and radius >= r."""
-        right = self.label == self._truth()
-        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
-
-    def accuracy(self, r: float = 0.0) -> float:
-        """Fraction of all inputs certified for their true label at radius r."""
-        return float(self.certified(r).mean())
-
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
         """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`).
 
@@ -122,43 +97,6 @@ class Certificates:
         if self.exact:
             return self.accuracy(r)
         return claim_floor(int(self.certified(r).sum()), len(self), self.alpha, rho, method)
-
-    @property
-    def median_radius(self) -> float:
-        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
-        radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
-        middle = float(radii[(len(radii) + 1) // 2 - 1])
-        return middle if middle >= 0 else float("nan")
-
-    @property
-    def clean_accuracy(self) -> float:
-        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label): no confidence."""
-        truth = self._truth()
-        own = self.counts[np.arange(len(self)), truth][:, None]
-        smaller = np.arange(self.counts.shape[1])[None, :] < truth[:, None]
-        ahead = (self.counts > own) | ((self.counts == own) & smaller)
-        return float((ahead.sum(axis=1) < self.k).mean())
-
-    @property
-    def base_accuracy(self) -> float:
-        """Fraction of all votes that went to the true label: how the base classifier does on views.
-
-        Every input counts the same, however many votes it took.
-        """
-        own, votes = self.counts[np.arange(len(self)), self._truth()], self.counts.sum(axis=1)
-        if (votes == votes[:1]).all():
-            return float(own.sum() / max(1, votes.sum()))
-        return float((own / np.maximum(votes, 1)).mean())
-
-    @property
-    def undecided(self) -> float:
-        """Fraction of inputs for which nothing is claimed."""
-        return float(self.abstained.mean())
-
-    @property
-    def certified_elsewhere(self) -> float:
-        """Fraction of inputs certified for a label that is not the true one."""
-        return float((~self.abstained & (self.label != self._truth())).mean())
 
     def against(self, truth: ArrayLike) -> Certificates:
         """The same claims, judged by these true labels [m]."""
@@ -223,35 +161,6 @@ class Certificates:
             ],
         }
 
-    def to_csv(self, columns: Sequence[str] = COLUMNS) -> str:
-        """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        for i, number in enumerate(self.index):
-            gone = bool(self.abstained[i])
-            row = {
-                "index": number,
-                "label": self.label[i],
-                "radius": "" if gone else radius_text(float(self.radius[i]), self.threat),
-                "abstained": "true" if gone else "false",
-                "truth": "" if self.truth is None else self.truth[i],
-            }
-            writer.writerow([row[column] for column in columns])
-        return out.getvalue()
-
-    def to_pandas(self, names: Sequence[str] | None = None) -> Any:
-        """A pandas table: index, truth, label, radius, abstained, counts per class; file names where there are any."""
-        from vauban.report.tables import data_frame
-
-        return data_frame(self, names)
-
-    def plot(self, path: str | Path | None = None, **options: Any) -> Any:
-        """The curve of certified accuracy against the radius, as a Matplotlib figure; written to `path` if given."""
-        from vauban.report.curve import figure
-
-        return figure([self], path, **options)
-
     def save(self, path: str | Path) -> Any:
         """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it."""
         from vauban.runs.store import save_run
@@ -268,11 +177,6 @@ class Certificates:
 
         return certificates_html(self)
 
-    def _truth(self) -> NDArray[np.int64]:
-        if self.truth is None:
-            raise BadInput("accuracy needs the true labels: give y to certify, or use certs.radius directly")
-        return self.truth
-
 
 def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | None = UNIT_RANGE) -> str:
     """Which changes a radius covers, in words."""
@@ -282,20 +186,6 @@ def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | Non
         of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
         unit = unit.replace("pictures in [0,1]", of)
     return f"every change whose {threat.metric} is {relation} {radius} ({unit})"
-
-
-def radius_text(radius: float, threat: Threat) -> str:
-    """A radius as it is written: a whole number where the threat counts, else rounded down."""
-    return str(int(radius)) if threat.integer else floor_text(radius)
-
-
-def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
-    """A radius in decimal, rounded down.
-
-    >>> floor_text(0.99999999999)
-    '0.999999999'
-    """
-    return format(Decimal(radius).quantize(step, rounding=ROUND_FLOOR), "f")
 
 
 def derive(
@@ -389,12 +279,3 @@ def as_law(smoothing: Any) -> AnyLaw:
     if not isinstance(found, AnyLaw):
         raise BadInput(f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
     return found
-
-
-def _same(mine: Any, other: Any) -> bool:
-    """Whether two fields are equal, bit for bit; NaN equals NaN."""
-    if isinstance(mine, Ballots) and isinstance(other, Ballots):
-        return mine.num_classes == other.num_classes and np.array_equal(mine.votes, other.votes)
-    if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f")
-    return bool(mine == other)

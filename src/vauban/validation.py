@@ -87,13 +87,17 @@ def check_at_least_one(name: str, value: Any, what: str) -> int | None:
     return value
 
 
-def check_labels(labels: ArrayLike, count: int, num_classes: int, name: str = "labels", of: str = "input") -> Ints:
-    """Labels [count] as int64, each one of the classes; the first that is not is named."""
+def check_labels(
+    labels: ArrayLike, count: int, num_classes: int | None, name: str = "labels", of: str = "input"
+) -> Ints:
+    """Labels [count] as int64, each one of the classes (None: any whole number); the first that is not is named."""
     which = np.asarray(labels)
     if which.shape != (count,) or which.dtype.kind not in "iu":
         raise BadInput(
             f"{name} of shape {which.shape} and type {which.dtype} for {count} {of}s: one whole number each is needed"
         )
+    if num_classes is None:
+        return which.astype(np.int64)
     wrong = np.flatnonzero((which < 0) | (which >= num_classes))
     if len(wrong):
         row = int(wrong[0])
@@ -112,7 +116,7 @@ def check_index(index: Any, count: int) -> Ints:
             "each is needed"
         )
     if len(np.unique(numbers)) != count:
-        raise BadInput("index names an input twice: inputs of one number would get the same noise")
+        raise BadInput("index names an input twice: each input needs a number of its own")
     return numbers.astype(np.int64)
 
 

@@ -15,7 +15,9 @@ from vauban.errors import BadInput, Lie
 from vauban.poisoning import EnsembleVotes
 from vauban.poisoning.defense import DEFENSES, is_own, package_entry, parse_defense
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.run_folder import compose, write_run
+from vauban.poisoning.votes.poisoning_manifest import PoisoningDataSection, compose
+from vauban.poisoning.votes.run_folder import PoisoningRecord, write_run
+from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.runs.verify import verify_run
 
 THEIRS = '''
@@ -58,11 +60,9 @@ def forge(tmp_path: Path) -> Callable[..., Path]:
     def write(**entries: object) -> Path:
         folder = tmp_path / "-".join(map(str, entries))
         votes = EnsembleVotes.from_arrays({"counts": np.array([[3, 1]])}, 2)
-        data = {"spec": "not said", "sha256": None, "index": [0], "label": None}
-        training = {"data": entries}
-        write_run(
-            folder, compose(votes, "hash:partitions=4", aggregate="plurality", training=training, data=data), votes
-        )
+        data = PoisoningDataSection("not said", None, num_classes=2, index=[0], label=None)
+        manifest = compose("hash:partitions=4", "samples", PoisoningSettings(), training={"data": entries}, data=data)
+        write_run(folder, PoisoningRecord(manifest, votes))
         return folder
 
     return write

@@ -18,7 +18,10 @@ WITHOUT_TORCH = [
     "votes.certificates",
     "votes.ensemble_votes",
     "votes.importing",
+    "votes.poisoning_manifest",
+    "votes.poisoning_run",
     "votes.run_folder",
+    "votes.schema1",
     "votes.verification",
     "votes.votes_file",
 ]

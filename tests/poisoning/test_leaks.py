@@ -15,7 +15,7 @@ from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
-from vauban.poisoning.votes.certificates import wording
+from vauban.poisoning.votes.certificates import training_scope, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.votes_file import read_votes_file
 
@@ -87,7 +87,7 @@ def test_files_and_options_must_not_contradict_each_other(tmp_path: Path, inside
 
 def test_a_claim_says_which_part_of_a_data_set_it_is_about() -> None:
     threat = THREATS["labels"]
-    assert "1,7" in wording(threat, "plurality", 1, {"data": {"classes": "1,7"}})
-    assert "by position" in wording(threat, "plurality", 1, {"data": {"every": 2}})
-    whole = wording(threat, "plurality", 1, {"data": {"classes": None, "every": 1, "limit": None}})
-    assert whole == wording(threat, "plurality", 1, {"data": "mnist:split=train"}) == wording(threat, "plurality", 1)
+    assert "1,7" in wording(threat, "plurality", 1, training_scope({"data": {"classes": "1,7"}}))
+    assert "by position" in wording(threat, "plurality", 1, training_scope({"data": {"every": 2}}))
+    for whole in ({"data": {"classes": None, "every": 1, "limit": None}}, {"data": "mnist:split=train"}, {}, None):
+        assert training_scope(whole) == ""

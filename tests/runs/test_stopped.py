@@ -13,8 +13,10 @@ from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import wording
+from vauban.runs.raw_manifest import FILE
 from vauban.runs.run import Run
-from vauban.runs.store import read_record, write_claims
+from vauban.runs.sealing import write_claims
+from vauban.runs.store import read_record
 from vauban.runs.verify import verify_run
 from vauban.smoothed import SmoothedClassifier
 from vauban.votes import SampledVotes, Tally
@@ -97,7 +99,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_tallies(
         if (folder / TALLIES).exists():
             with pytest.raises(Incomplete):
                 verify_run(folder)
-        begun = (folder / manifests.FILE).exists()  # then rows and block are the run's own
+        begun = (folder / FILE).exists()  # then rows and block are the run's own
         assert run(folder, half_spaces, settings, rows=None if begun else rows, block=None if begun else block) == whole
         verify_run(folder)
 

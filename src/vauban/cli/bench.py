@@ -230,13 +230,13 @@ def poison(
     from vauban.bench.poison import measure
     from vauban.data import load
     from vauban.data.registry import with_split
-    from vauban.poisoning.partitioning.samples import check_labels
+    from vauban.poisoning.partitioning.samples import training_labels
 
     where = common.pick_device(device)
     if where == "cpu":
         trained = min(trained or 50, partitions)
     loaded = load(with_split(data, "train"))
-    labels = check_labels(loaded.images, loaded.labels)
+    labels = training_labels(loaded.images, loaded.labels)
     total = (trained or partitions) + 2 * in_loop
     with common.progress("training", total, "base classifiers", json) as on_progress:
         r = measure(

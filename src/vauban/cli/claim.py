@@ -56,7 +56,8 @@ def claim(
     json: common.JsonOption = False,
 ) -> None:
     """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
-    from vauban.certificates import derive, radius_text
+    from vauban.certificates import derive
+    from vauban.claims import radius_text
     from vauban.cli.build import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
     from vauban.errors import BadInput

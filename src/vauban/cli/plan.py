@@ -40,7 +40,7 @@ def plan(
     json: common.JsonOption = False,
 ) -> None:
     """Say the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
-    from vauban.certificates import radius_text
+    from vauban.claims import radius_text
     from vauban.cli.build import classifier_and_data
 
     smoothed, inputs = classifier_and_data(
@@ -83,7 +83,7 @@ def plan(
 
 def _tests(made: CertifyPlan) -> list[list[str]]:
     """The tests of a sequential policy: what each radius needs, and where it looks."""
-    from vauban.certificates import floor_text
+    from vauban.claims import floor_text
 
     if not made.tests:
         return [["looks", f"from {made.looks[0]:,} votes on, without end"]]

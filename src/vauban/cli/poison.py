@@ -109,7 +109,7 @@ def certify(
     """
     from vauban.cli.poison_output import progress_bars, show_certificates
     from vauban.poisoning.ensemble_training import load_ensemble
-    from vauban.poisoning.manifest_file import read_manifest
+    from vauban.poisoning.votes import poisoning_manifest
     from vauban.report.summary import parse_radii
 
     wanted = parse_radii(radii)
@@ -130,7 +130,7 @@ def certify(
             f"\nstopped before all models had voted: {out} keeps the votes so far; the same command goes on", err=True
         )
         raise typer.Exit(common.INTERRUPTED) from None
-    title = f"{read_manifest(out, 'poisoning')['data']['spec']}, {voters.partition}"
+    title = f"{poisoning_manifest.read(out).data.spec}, {voters.partition}"
     show_certificates(certs, title, wanted, json, {"run": str(out)})
 
 
@@ -159,5 +159,4 @@ def import_votes(
 
     wanted = parse_radii(radii)
     run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
-    title = f"{run.manifest['data']['spec']}, {run.manifest['partition']}"
-    show_certificates(run.certificates(), title, wanted, json, {"run": str(out)})
+    show_certificates(run.certificates(), run.title, wanted, json, {"run": str(out)})

@@ -30,15 +30,14 @@ def claim_votes(
     from vauban.cli.poison_output import show_certificates
     from vauban.files import replace_file
     from vauban.poisoning.votes.importing import derive_claims
-    from vauban.poisoning.votes.run_folder import claims_csv
 
     given = [name for name, value in unused.items() if value is not None]
     if given:
         raise BadInput(f"{', '.join(given)}: votes on partitions are exact and about the training set; leave it out")
     derived = derive_claims(votes, smoothing, k)
-    certs, index = derived.certificates, derived.index
+    certs = derived.certificates
     if out:
-        replace_file(out, claims_csv(certs, index).encode())
-    show_certificates(certs, derived.title, radii, json, {"claims": certs.rows(index)})
+        replace_file(out, certs.to_csv().encode())
+    show_certificates(certs, derived.title, radii, json, {"claims": certs.rows()})
     if out and not json:
         typer.echo(f"claims: {out}")

@@ -21,24 +21,13 @@ def show_certificates(
     certs: PoisoningCertificates, title: str, radii: list[float] | None, json: bool, more: dict[str, Any] | None = None
 ) -> None:
     """Print certificates as a table, or as JSON with `more` entries."""
-    from vauban.report.summary import percent
+    from vauban.report.poisoning import headers, rows
 
     summary = certs.summary(radii)
     if json:
         common.print_json({**(more or {}), **summary})
         return
-    if certs.truth is None:
-        lines = [["abstained", percent(summary["abstained"])]]
-    else:
-        median = summary["median_radius"]
-        lines = [
-            ["base classifiers, one by one", percent(summary["base_accuracy"])],
-            ["clean accuracy", percent(summary["clean_accuracy"])],
-            *([f"certified at radius {row['radius']:,}", percent(row["accuracy"])] for row in summary["certified"]),
-            ["median radius", "none" if median is None else f"{median:,}"],
-        ]
-    head = f"top {certs.k} of {len(certs)} inputs, {summary['models']:,} models, {certs.aggregate}"
-    common.print_table([head, "exact"], lines, title=title)
+    common.print_table(headers(summary), rows(summary), title=title)
     typer.echo(f"radius: {certs.threat.metric} ({certs.threat.unit})")
 
 

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, MissingExtra
-from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
+from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressCallback
-from vauban.poisoning.training.weights_folder import KIND, WeightsFolder, fingerprints
+from vauban.poisoning.training.weights_folder import WeightsFolder, fingerprints
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.voting_ensemble import VotingEnsemble
@@ -39,7 +39,7 @@ class ClusterEnsemble(VotingEnsemble):
     @classmethod
     def fit(cls, x: NDArray[Any], y: ArrayLike, *, source: dict[str, Any] | None = None) -> ClusterEnsemble:
         """Find two clusters among the inputs `x` [n, ...], sorted by content, and count the labels `y` [n] in each."""
-        labels = check_labels(x, np.asarray(y) if y is not None else None)
+        labels = training_labels(x, y)
         if (labels < 0).any() or (labels > 1).any():
             raise BadInput(
                 f"two clusters tell two classes apart, and there are labels up to {labels.max()}: choose two classes, "

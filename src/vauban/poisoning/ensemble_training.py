@@ -125,7 +125,7 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
 
 def load_ensemble(folder: str | Path, device: str = "cpu") -> VotingEnsemble:
     """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`."""
-    trainer = read_manifest(Path(folder), "ensemble")["trainer"]
+    trainer = read_manifest(Path(folder))["trainer"]
     if trainer.get("trainer") == "clusters":
         return ClusterEnsemble.load(folder)
     return Ensemble.load(folder, device=device)

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.data import Dataset
@@ -19,10 +18,13 @@ from vauban.files import arrays_sha256, locked
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
 from vauban.poisoning.selection import select
-from vauban.poisoning.votes.certificates import PoisoningCertificates, check_request, default_label, derive
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
-from vauban.poisoning.votes.run_folder import InputSource, PoisoningRun, compose, refuse_other, write_run
+from vauban.poisoning.votes.poisoning_manifest import compose
+from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, refuse_other_run, write_run
+from vauban.poisoning.votes.settings import PoisoningSettings
+from vauban.validation import check_index, check_labels
 
 
 class VotingEnsemble(ABC):
@@ -110,16 +112,17 @@ class VotingEnsemble(ABC):
         `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
         continues after Ctrl-C or a kill; a folder that holds another run is refused. `source`: where the inputs come from.
         """
-        truth = None if y is None else np.asarray(y)
         self.check_inputs(x)
-        check_request(len(x), self.num_classes, truth, aggregate=aggregate, k=k, label=label)
+        truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
+        index = check_index(None if source is None else source.index, len(x))
+        settings = PoisoningSettings.of(self.num_classes, truth is not None, aggregate=aggregate, k=k, label=label)
         votings = (self.models - len(self.empty)) * self.rounds(aggregate)
         voting = functools.partial(progress, "voting", votings, "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, aggregate, k, label, source, voting).certificates()
+            return self._certify_into(Path(out), x, truth, settings, source, voting).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
-        return derive(votes, truth, aggregate=aggregate, k=k, label=label)
+        return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
 
     def certify_data(
         self,
@@ -148,20 +151,16 @@ class VotingEnsemble(ABC):
         out: Path,
         x: NDArray[Any],
         y: NDArray[Any] | None,
-        aggregate: str,
-        k: int,
-        label: str | None,
+        settings: PoisoningSettings,
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
-    ) -> PoisoningRun:
-        source = source or InputSource.of_arrays(x, y)
-        if len(source.index) != len(x):
-            raise BadInput(f"{len(source.index)} indices for {len(x)} inputs: one for each is needed")
-        data = source.entries(y)
+    ) -> PoisoningRecord:
+        data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
         training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
-        label = label or default_label(k, y is not None)
-        refuse_other(out, {"data": data, "training": training, "aggregate": aggregate, "k": k, "label": label})
-        about = {"data": data, "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
+        manifest = compose(str(self.partition), self.against, settings, training=training, data=data)
+        refuse_other_run(out, manifest)
+        aggregate = settings.aggregate
+        about = {"data": vars(data), "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
         about["inputs"] = arrays_sha256(x)
         if self.weights_sha256 == "unknown":
             about["ensemble"] = self._key
@@ -169,9 +168,6 @@ class VotingEnsemble(ABC):
             checkpoint = VotesCheckpoint(out, about)
             with voting() as on_progress:
                 votes = self.tally(x, aggregate, on_progress, checkpoint)
-            manifest = compose(
-                votes, str(self.partition), aggregate=aggregate, training=training, data=data, k=k, label=label
-            )
-            run = write_run(out, manifest, votes)
+            record = write_run(out, PoisoningRecord(manifest, votes))
             checkpoint.remove()
-        return run
+        return record

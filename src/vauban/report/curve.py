@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vauban.certificates import Certificates
+from vauban.claims import Claims
 from vauban.errors import MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figure(
-    curves: Sequence[Certificates], path: str | Path | None = None, *, title: str = "", rho: float = 1e-3
-) -> Figure:
+def figure(curves: Sequence[Claims], path: str | Path | None = None, *, title: str = "", rho: float = 1e-3) -> Figure:
     """A Matplotlib figure with one curve per set of certificates (one k each, usually) and its lower bound as a band.
 
     It belongs to no window and leaves Matplotlib's backend alone; with `path` it is written there as well.

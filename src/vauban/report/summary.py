@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vauban.certificates import Certificates, floor_text
+from vauban.certificates import Certificates
+from vauban.claims import Claims, floor_text
 from vauban.errors import BadInput
 
 
@@ -23,7 +24,7 @@ def parse_radii(text: str | None) -> list[float] | None:
     return radii
 
 
-def nice_radii(certs: Certificates, most: int = 8) -> list[float]:
+def nice_radii(certs: Claims, most: int = 8) -> list[float]:
     """Round radii from 0 to the largest certified one."""
     farthest = float(np.nanmax(certs.radius, initial=0.0))
     whole = certs.threat.integer

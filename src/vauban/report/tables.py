@@ -11,9 +11,10 @@ from vauban.report.summary import headers, nice_radii, rows
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates
+    from vauban.claims import Claims
 
 
-def data_frame(certs: Certificates, names: Sequence[str] | None = None) -> Any:
+def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
     """A pandas table: index, truth, label, radius, abstained, counts per class; the file's name where there is one."""
     try:
         import pandas
@@ -34,10 +35,14 @@ def certificates_html(certs: Certificates) -> str:
     title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes an input"
     if certs.truth is None:
         decided = int((~certs.abstained).sum())
-        body = _table(["", ""], [["inputs", f"{len(certs):,}"], ["decided", f"{decided:,}"]])
-    else:
-        summary = certs.summary(nice_radii(certs))
-        body = _table(headers(summary), rows(summary))
+        return claims_html(certs, title, ["", ""], [["inputs", f"{len(certs):,}"], ["decided", f"{decided:,}"]])
+    summary = certs.summary(nice_radii(certs))
+    return claims_html(certs, title, headers(summary), rows(summary))
+
+
+def claims_html(certs: Claims, title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A title, a table and the claim in words."""
+    body = _table(head, lines)
     return f"<div><b>{html.escape(title)}</b>{body}<p>{html.escape(certs.claim)}</p></div>"
 
 

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vauban.certificates import UNIT_RANGE, sentence
-from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import replace_file
+from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.registry import Origin
+from vauban.runs.raw_manifest import (
+    SCHEMA,
+    AnyManifest,
+    check_inputs,
+    check_kind,
+    known_fields,
+    parsed,
+    read_raw,
+    section,
+    threat_entries,
+)
 from vauban.specs import Spec
 
-SCHEMA = 2
-FILE = "manifest.json"
-KINDS = ("smoothing", "poisoning")
-UNDERSTOOD: frozenset[str] = frozenset()
-"""Optional fields that a manifest may require its reader to know, and this version does."""
+KIND = "smoothing"
 
 _LARGEST_INPUT = 10**8  # numbers in one input
-_SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class ComputeSection:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(AnyManifest):
     """A manifest as it was read; `raw` is its JSON, which the identity hashes."""
 
     schema: int
@@ -97,10 +100,15 @@ class Manifest:
     versions: dict[str, str]
     raw: dict[str, Any] = field(repr=False)
 
-    @cached_property
-    def identity(self) -> str:
-        """A hash of the whole manifest as it was read; every line of votes is bound to it."""
-        return identity(self.raw)
+    known: ClassVar[Mapping[str, Any]] = known_fields(
+        "smoothing",
+        "method",
+        settings=CertifySettings,
+        inputs=InputSection,
+        compute=ComputeSection,
+        model=ModelSection,
+        data=DataSection,
+    ) | {"seed": {"commitment": True}}
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
         """The law of the run, or of `smoothing`, if that is another proof about the same views."""
@@ -122,11 +130,6 @@ class Manifest:
         """The package that brought the law, where it is not Vauban's own."""
         return LAWS.origin(Spec.parse(self.smoothing).name)
 
-    @property
-    def optional(self) -> dict[str, Any]:
-        """Fields beyond those of the specification, by their path."""
-        return dict(_unknown(self.raw, _KNOWN))
-
 
 def compose(
     method: Method,
@@ -143,7 +146,7 @@ def compose(
     bare = Manifest(
         schema=SCHEMA,
         claim="",
-        threat=threat_of(method.law),
+        threat=threat_entries(method.law.threat),
         smoothing=smoothing,
         settings=method.settings,
         method_name=method.name,
@@ -166,7 +169,7 @@ def compose(
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "kind": "smoothing",
+        "kind": KIND,
         "claim": manifest.claim,
         "threat": manifest.threat,
         "smoothing": manifest.smoothing,
@@ -206,84 +209,19 @@ def wording(manifest: Manifest) -> str:
     )
 
 
-def threat_of(law: AnyLaw) -> dict[str, str]:
-    """What a manifest says of a law's threat."""
-    return {key: getattr(law.threat, key) for key in ("name", "metric", "unit", "ball")}
-
-
-def identity(raw: Mapping[str, Any]) -> str:
-    """The sha256 of the canonical JSON of a manifest."""
-    return hashlib.sha256(canonical(raw).encode()).hexdigest()
-
-
-def canonical(value: Any) -> str:
-    """Canonical JSON: keys sorted, no white space, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON for people, lists of numbers on one line; whole or not at all."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    replace_file(path, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; duplicate keys are refused."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key is there twice")
-        return found
-
-    try:
-        value = json.loads(path.read_bytes(), object_pairs_hook=once)
-        if not isinstance(value, dict):
-            raise ValueError("it is no object")
-    except (OSError, ValueError, RecursionError) as problem:
-        raise Lie(f"{path} cannot be read ({problem})") from None
-    return value
-
-
-def read_raw(folder: Path) -> dict[str, Any]:
-    """The JSON of a manifest of a schema this version reads."""
-    path = folder / FILE
-    if not path.is_file():
-        raise RunRefused(f"{folder} is not a run: it has no {FILE}")
-    raw = read_json(path)
-    if raw.get("schema") not in (1, SCHEMA) or isinstance(raw["schema"], bool):
-        raise RunRefused(f"{path} has schema {raw.get('schema')}; this version of Vauban reads schemas 1 and {SCHEMA}")
-    return raw
-
-
 def read(folder: Path) -> Manifest:
     """Read the manifest of a smoothing run, of schema 1 or 2."""
     raw = read_raw(folder)
     if raw["schema"] == 1:
         from vauban.runs import schema1
 
-        return _parsed(folder, raw, schema1.parse)
-    return _parsed(folder, raw, parse)
-
-
-def _parsed(folder: Path, raw: dict[str, Any], parse: Any) -> Manifest:
-    try:
-        manifest: Manifest = parse(raw)
-        _check_numbers(manifest)
-        return manifest
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
-            raise
-        raise Lie(f"{folder / FILE} lacks or garbles {problem}") from None
+        return parsed(folder, raw, lambda found: _checked(schema1.parse(found)))
+    return parsed(folder, raw, lambda found: _checked(parse(found)))
 
 
 def parse(raw: dict[str, Any]) -> Manifest:
     """A manifest of schema 2 from its JSON; KeyError, TypeError or ValueError where it is none."""
-    unknown = sorted(set(raw.get("requires", [])) - UNDERSTOOD)
-    if unknown:
-        raise RunRefused(f"the run requires a reader that knows {', '.join(unknown)}: use a newer version of Vauban")
-    if raw["kind"] != "smoothing":
-        raise RunRefused(f"the run is of kind {raw['kind']!r}, not of smoothing")
+    check_kind(raw, KIND)
     method = dict(raw["method"])
     inputs = dict(raw["inputs"])
     inputs["range"] = None if inputs["range"] is None else tuple(inputs["range"])
@@ -292,80 +230,34 @@ def parse(raw: dict[str, Any]) -> Manifest:
         claim=raw["claim"],
         threat=raw["threat"],
         smoothing=raw["smoothing"],
-        settings=_section(CertifySettings, raw["settings"]),
+        settings=section(CertifySettings, raw["settings"]),
         method_name=method.pop("name"),
         described=method,
-        inputs=_section(InputSection, inputs),
-        compute=_section(ComputeSection, raw["compute"]),
-        model=_section(ModelSection, raw["model"]),
-        data=_section(DataSection, {**raw["data"], "shape": tuple(raw["data"]["shape"])}),
+        inputs=section(InputSection, inputs),
+        compute=section(ComputeSection, raw["compute"]),
+        model=section(ModelSection, raw["model"]),
+        data=section(DataSection, {**raw["data"], "shape": tuple(raw["data"]["shape"])}),
         commitment=raw["seed"]["commitment"] if "seed" in raw else None,
         versions=raw["versions"],
         raw=raw,
     )
 
 
-def _section(kind: Any, values: dict[str, Any]) -> Any:
-    """A section from those of its fields that this version knows."""
-    return kind(**{one.name: values[one.name] for one in fields(kind) if one.name in values})
-
-
-def _check_numbers(manifest: Manifest) -> None:
-    """Refuse numbers that no run could have: each list of votes is read and every claim derived by them."""
+def _checked(manifest: Manifest) -> Manifest:
+    """The manifest, unless it has numbers that no run could have: each list of votes is read and every claim derived by them."""
     data, settings, inputs = manifest.data, manifest.settings, manifest.inputs
-    numbers = [settings.k, settings.n0, data.num_classes, *data.shape, *data.index, *(data.label or [])]
-    numbers += [] if settings.n is None else [settings.n]
+    check_inputs(data.num_classes, data.index, data.label)
+    numbers = [settings.k, settings.n0, *data.shape, *([] if settings.n is None else [settings.n])]
     if any(type(number) is not int for number in numbers) or type(settings.alpha) is not float:
-        raise ValueError("k, n, shape, indices and labels, which must be whole numbers, or alpha")
-    if min(data.shape) < 1 or math.prod(data.shape) > _LARGEST_INPUT or data.num_classes < 2:
-        raise ValueError(f"the shape {data.shape} of {data.num_classes} classes")
+        raise ValueError("k, n and shape, which must be whole numbers, or alpha")
+    if min(data.shape) < 1 or math.prod(data.shape) > _LARGEST_INPUT:
+        raise ValueError(f"the shape {data.shape}")
     if inputs.levels not in (None, 255) or inputs.arithmetic not in ("grid", "float"):
         raise ValueError("the grid of inputs, which has 255 levels")
     if inputs.range is not None and not (len(inputs.range) == 2 and inputs.range[0] < inputs.range[1]):
         raise ValueError("the range of inputs")
     if inputs.levels is not None and inputs.range != UNIT_RANGE:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
-    if len(set(data.index)) != len(data.index) or not data.index:
-        raise ValueError("the indices, which must differ")
-    if data.label is not None and len(data.label) != len(data.index):
-        raise ValueError("the number of labels")
-    if any(not 0 <= label < data.num_classes for label in data.label or []):
-        raise ValueError("the labels, some of which are outside the classes")
     if settings.label not in ("given", "votes"):
         raise ValueError("whose label is certified")
-
-
-_KNOWN: dict[str, Any] = {
-    **dict.fromkeys(("schema", "kind", "claim", "smoothing", "versions", "method", "requires"), True),
-    "threat": dict.fromkeys(("name", "metric", "unit", "ball"), True),
-    "settings": {one.name: True for one in fields(CertifySettings)},
-    "inputs": {one.name: True for one in fields(InputSection)},
-    "compute": {one.name: True for one in fields(ComputeSection)},
-    "seed": {"commitment": True},
-    "model": {one.name: True for one in fields(ModelSection)},
-    "data": {one.name: True for one in fields(DataSection)},
-}
-
-
-def _unknown(raw: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in raw.items():
-        if key not in known:
-            yield f"{path}{key}", value
-        elif isinstance(known[key], dict) and isinstance(value, dict):
-            yield from _unknown(value, known[key], f"{path}{key}.")
-
-
-def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
-    """The fields in which two manifests differ, as lines of text, but for those named in `ignore`."""
-    if path in ignore:
-        return
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key, ignore)
-    elif old != new:
-        yield f"{path}: the run has {_short(old)}, now {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = canonical(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    return manifest

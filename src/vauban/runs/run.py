@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from vauban.certificates import Certificates
+from vauban.claims import Claims
 from vauban.laws.exact import Ballots
 from vauban.runs.manifest import Manifest
+from vauban.runs.opened import OpenedRun
+from vauban.runs.raw_manifest import read_raw
 from vauban.runs.store import RunRecord, extensions_of, read_record
-from vauban.runs.verify import Verdict, verify_run
 from vauban.votes import BallotVotes, Counts, SampledVotes, VoteTable
 
 
-class Run:
+class Run(OpenedRun):
     """A run of smoothing as it is in its folder. `Run.open(path)` gives one, or that of poisoning.
 
     `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once, without the model.
@@ -26,13 +28,12 @@ class Run:
     @staticmethod
     def open(path: str | Path) -> Any:
         """Open a run folder, finished or not."""
-        from vauban.runs import manifest as manifests
-
         folder = Path(path)
-        if manifests.read_raw(folder).get("kind") == "poisoning":
-            from vauban.poisoning.votes.run_folder import read_run
+        if read_raw(folder).get("kind") == "poisoning":
+            from vauban.poisoning.votes.poisoning_run import PoisoningRun
+            from vauban.poisoning.votes.run_folder import read_record as read_poisoning
 
-            return read_run(folder)
+            return PoisoningRun(folder, read_poisoning(folder))
         return Run(folder, read_record(folder)[0])
 
     @property
@@ -93,25 +94,12 @@ class Run:
         certs = self.record.changed({key: value for key, value in asked.items() if value is not None}, smoothing)
         return certs if threat is None else certs.in_threat(threat, self.manifest.data.shape)
 
-    def verify(self) -> Verdict:
-        """Recompute every claim from the votes in the folder; raises at the first lie."""
-        return verify_run(self.path)
-
-    def to_pandas(self, **asked: Any) -> Any:
-        """A pandas table of `certificates(**asked)`, with file names where there are any."""
-        certs, data = self.certificates(**asked), self.manifest.data
-        names: Sequence[str] | None = None
-        if data.names is not None:
-            by_number = dict(zip(data.index, data.names, strict=True))
-            names = [by_number[int(number)] for number in certs.index]
-        return certs.to_pandas(names)
-
-    def plot(self, path: str | Path | None = None, k: Sequence[int] = (), **options: Any) -> Any:
-        """The curve of certified accuracy, also for other k, as a Matplotlib figure; written to `path` if given."""
-        from vauban.report.curve import figure
-
-        curves = [self.certificates(), *(self.certificates(k=one) for one in k)]
-        return figure(curves, path, **{"title": self.title, **options})
+    def _names(self, certs: Claims) -> Sequence[str] | None:
+        data = self.manifest.data
+        if data.names is None:
+            return None
+        by_number = dict(zip(data.index, data.names, strict=True))
+        return [by_number[int(number)] for number in certs.index]
 
     @property
     def title(self) -> str:
@@ -123,14 +111,6 @@ class Run:
         votes = "" if settings.n is None else f", {settings.n:,} votes an input"
         return f"{what}{votes}" + ("" if settings.stop == "fixed" else f", {settings.stop}")
 
-    def __len__(self) -> int:
-        return len(self.manifest.data.index)
-
     def __repr__(self) -> str:
         done = len(self) - len(self.record.method.pending(self.votes))
         return f"Run({str(self.path)!r}: {self.title}, {done} of {len(self)} inputs done)"
-
-    def _repr_html_(self) -> str:
-        from vauban.report.tables import certificates_html
-
-        return certificates_html(self.certificates())

@@ -14,6 +14,7 @@ SEAL_KEYS = {
     "manifest.json": "manifest",
     "tallies.jsonl": "tallies",
     "ballots.jsonl": "ballots",
+    "ballots.npz": "ballots",
     "claims.csv": "claims",
 }
 """What schema 1 calls each file in a seal."""

@@ -5,7 +5,6 @@ Both stores have one interface: `begin` with a manifest, `keep` every record, `f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -16,23 +15,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vauban.certificates import COLUMNS, Certificates
+from vauban.certificates import Certificates
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
 from vauban.files import Log, locked, read_lines, replace_file
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
+from vauban.runs.raw_manifest import FILE, refuse_other, write_json
+from vauban.runs.sealing import CLAIMS, EXTENSIONS, SEAL, SealedRecord, sha256, write_claims
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.votes import Record, VoteTable, checked_body, checked_line
-
-CLAIMS, SEAL, EXTENSIONS = "claims.csv", "seal.json", "extensions.jsonl"
 
 _SECOND = 1.0  # between two syncs of the log, and between two writes of votes whose input is not whole
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(SealedRecord):
     """What a run rests on: its manifest, its method with any extensions, its votes, and, if it is known, its seed."""
 
     manifest: Manifest
@@ -60,31 +59,13 @@ class RunRecord:
         files = {CLAIMS: self.certificates()}
         return files | {claims_file(n): self.certificates(n) for n in extensions_of(self.method)}
 
-    def texts(self, claims: dict[str, Certificates]) -> dict[str, str]:
-        """Every claims file as it must read."""
-        columns: tuple[str, ...] = COLUMNS
-        if self.manifest.schema == 1:
-            from vauban.runs import schema1
-
-            columns = schema1.COLUMNS
-        return {name: certs.to_csv(columns) for name, certs in claims.items()}
-
-    def seal(self, texts: dict[str, str]) -> dict[str, str]:
-        """The hashes that close the run with these claims files."""
+    def vote_hashes(self) -> dict[str, str]:
+        """The hash of the votes, and of the lines that record extensions."""
         run = self.manifest.identity
-        hashes = {manifests.FILE: run, self.votes.file: self.votes.digest(run)}
+        hashes = {self.votes.file: self.votes.digest(run)}
         if extensions_of(self.method):
-            hashes[EXTENSIONS] = _sha256("".join(extension_lines(self.method, run)))
-        hashes |= {name: _sha256(text) for name, text in texts.items()}
-        if self.manifest.schema == 1:
-            from vauban.runs import schema1
-
-            return {schema1.SEAL_KEYS[name]: digest for name, digest in hashes.items()}
+            hashes[EXTENSIONS] = sha256("".join(extension_lines(self.method, run)))
         return hashes
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def claims_file(n: int) -> str:
@@ -182,7 +163,7 @@ class FolderStore:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(locked(self.path))
-            if (self.path / manifests.FILE).exists():
+            if (self.path / FILE).exists():
                 self.manifest = manifests.read(self.path)
             self._held = stack.pop_all()
         return self
@@ -219,19 +200,8 @@ class FolderStore:
             if extend is not None:
                 raise BadInput(f"extend={extend}: {self.path} holds no run to extend; ask for n={extend} at once")
             self._begin_anew(manifest, probe, secret)
-        elif self.manifest.schema == 1:
-            raise RunRefused(
-                f"{self.path} was written by Vauban 0.1: it can be verified and gives claims, but is not taken up again; "
-                "give another --out"
-            )
         else:
-            lines = list(manifests.differences(self.manifest.raw, manifest.raw, ignore=("data.spec", "versions")))
-            if lines:
-                shown = "\n  ".join(lines[:6])
-                raise RunRefused(
-                    f"{self.path} holds a run with other settings, and votes of the two cannot be mixed:\n  {shown}\n"
-                    "give the settings of that run to go on with it, or another --out to begin a new one"
-                )
+            refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest)
         self._claims = self._sealed_claims()
         if self._claims is None:
@@ -248,7 +218,7 @@ class FolderStore:
         probe()
         if secret is not None:
             secret.write(self.path)
-        manifests.write_json(self.path / manifests.FILE, manifest.raw)
+        write_json(self.path / FILE, manifest.raw)
         self.manifest = manifest
 
     def _extend(self, n: int) -> None:
@@ -309,7 +279,9 @@ class FolderStore:
                 f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
                 f"{len(record.manifest.data.index)} inputs: what is there is kept; run the same command again to go on"
             )
-        return write_claims(self.path, record)
+        claims = record.claims()
+        write_claims(self.path, record, claims)
+        return list(claims.values())[-1]
 
     def _close_log(self) -> None:
         """Write what is not written yet, and close the file."""
@@ -322,16 +294,6 @@ class FolderStore:
                 log.close()
 
 
-def write_claims(folder: Path, record: RunRecord) -> Certificates:
-    """Write the claims and the seal of a run whose votes are all in; returns the latest claims."""
-    claims = record.claims()
-    texts = record.texts(claims)
-    for name, text in texts.items():
-        replace_file(folder / name, text.encode())
-    replace_file(folder / SEAL, json.dumps(record.seal(texts), indent=1).encode() + b"\n")
-    return list(claims.values())[-1]
-
-
 def save_run(path: str | Path, record: RunRecord) -> Path:
     """Write the run folder of certificates that were made in memory, as if votes had been kept there all along."""
     folder = Path(path)
@@ -341,7 +303,7 @@ def save_run(path: str | Path, record: RunRecord) -> Path:
     if record.secret is not None:
         record.secret.write(folder)
     record.manifest.law()  # one that has no text form could not be read again
-    manifests.write_json(folder / manifests.FILE, record.manifest.raw)
+    write_json(folder / FILE, record.manifest.raw)
     run = record.manifest.identity
     replace_file(folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(run)).encode())
     write_claims(folder, record)

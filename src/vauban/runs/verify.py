@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput, Incomplete, Lie, RunRefused, VaubanError
+from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
-from vauban.runs.manifest import Manifest, read_json, threat_of, wording
-from vauban.runs.store import CLAIMS, EXTENSIONS, SEAL, extensions_of, read_record
+from vauban.runs.manifest import Manifest, wording
+from vauban.runs.raw_manifest import FILE, KINDS, read_raw, refused_as_lies, threat_entries
+from vauban.runs.sealing import SEAL, check_sealed
+from vauban.runs.store import extensions_of, read_record
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 
@@ -42,8 +43,8 @@ def verify_run(folder: str | Path) -> Verdict:
     A run that is not finished raises `Incomplete`, after all that is there has been checked.
     """
     folder = Path(folder)
-    kind = manifests.read_raw(folder).get("kind", "smoothing")
-    if kind not in manifests.KINDS:
+    kind = read_raw(folder).get("kind", "smoothing")
+    if kind not in KINDS:
         raise RunRefused(
             f"{folder} is of kind {kind!r}: what vauban certify or vauban poison certify wrote is needed here"
         )
@@ -51,14 +52,10 @@ def verify_run(folder: str | Path) -> Verdict:
         from vauban.poisoning.votes.verification import verify_run as verify_poisoning
 
         return verify_poisoning(folder)
-    try:
+    with refused_as_lies(f"{folder} cannot be what a run left:"):
         manifest = manifests.read(folder)
         _check_manifest(folder, manifest)
         record, _ = read_record(folder, manifest)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OSError) as problem:
-        if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
-            raise
-        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
     method, votes, inputs = record.method, record.votes, len(manifest.data.index)
     sealed = (folder / SEAL).exists()
     if not method.finished(votes, sealed):
@@ -69,28 +66,20 @@ def verify_run(folder: str | Path) -> Verdict:
             f"{folder} holds {inputs - left} of {inputs} inputs: what is there is consistent; "
             "run the same certify command again to finish it"
         )
-    texts = record.texts(record.claims())
-    for name, text in texts.items():
-        if sealed or (folder / name).exists():
-            check_claims(folder / name, text)
-    if not sealed:
-        raise Incomplete(
-            f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
-        )
-    check_seal(folder / SEAL, record.seal(texts))
+    check_sealed(folder, record)
     extensions = extensions_of(method)
     return Verdict(inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions)
 
 
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
-    path, law, inputs = folder / manifests.FILE, manifest.law(), manifest.inputs
+    path, law, inputs = folder / FILE, manifest.law(), manifest.inputs
     words = schema1.wording if manifest.schema == 1 else wording
     on_grid = inputs.levels is not None and law.on_grid
     expected: list[tuple[str, Any, Any]] = [
         ("the method", manifest.method_name, manifest.method.name),
         ("the settings", manifest.settings, manifest.settings.checked(law, manifest.data.num_classes)),
         ("the claim's wording", manifest.claim, words(manifest)),
-        ("the threat", manifest.threat, threat_of(manifest.method.law)),
+        ("the threat", manifest.threat, threat_entries(manifest.method.law.threat)),
         ("the arithmetic", inputs.arithmetic, "grid" if on_grid else "float"),
     ]
     true = manifest.method.describe()
@@ -115,30 +104,6 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
     said = manifest.inputs.deviation_per_view
     least = law.deviation(manifest.data.shape, manifest.inputs.levels)
     if not (said >= least * (1 - 1e-9) and math.isfinite(said)):
-        raise Lie(f"{folder / manifests.FILE}: the noise deviates by {least:.3g} per view, not by {said:.3g}")
+        raise Lie(f"{folder / FILE}: the noise deviates by {least:.3g} per view, not by {said:.3g}")
     if (folder / SEED_FILE).exists() and Seed.read(folder).commitment != manifest.commitment:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
-
-
-def check_claims(path: Path, true: str) -> None:
-    """Refuse a file of claims that does not say, line by line, what the votes say."""
-    if not path.exists():
-        raise Lie(f"{path} is gone: the run is complete, and its claims are missing")
-    said = path.read_bytes().decode(errors="replace").split("\n")
-    for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
-        if line != right:
-            raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
-
-
-def check_seal(path: Path, true: dict[str, str]) -> None:
-    """Refuse a seal whose hashes are not those of what is there, or which names what should not be there."""
-    said = read_json(path)
-    for part, digest in true.items():
-        if said.get(part) != digest:
-            raise Lie(f"{path}: {part} changed after the run was sealed")
-    for part in said:
-        if part not in true:
-            raise Lie(f"{path} names {part}, which this run does not have")
-    for name in (CLAIMS, EXTENSIONS):
-        if name not in true and (path.parent / name).exists() and "manifest.json" in true:
-            raise Lie(f"{path.parent / name} is there, and the seal does not name it")

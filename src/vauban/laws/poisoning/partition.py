@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 from vauban.laws.exact import Ints, spent, tolerated
 from vauban.threats import Threat
-from vauban.validation import check_k, check_labels
+from vauban.validation import check_k, check_labels, check_num_classes
 
 SAMPLES = Threat(
     "poisoning",
@@ -39,8 +39,7 @@ def tally(votes: ArrayLike, num_classes: int) -> Ints:
     ballots = np.asarray(votes)
     if ballots.ndim != 2 or ballots.size == 0 or ballots.dtype.kind not in "iu":
         raise BadInput(f"votes of shape {ballots.shape}, {ballots.dtype}: whole numbers [inputs, models] are needed")
-    if num_classes < 2:
-        raise BadInput(f"num_classes={num_classes}: a vote needs at least two classes")
+    check_num_classes(num_classes)
     if ballots.min() < 0 or ballots.max() >= num_classes:
         row, model = np.argwhere((ballots < 0) | (ballots >= num_classes))[0]
         vote = ballots[row, model]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
-from vauban.poisoning.partitioning.samples import check_labels, check_samples, content_keys, sample_digests
+from vauban.poisoning.partitioning.samples import check_samples, content_keys, sample_digests, training_labels
 from vauban.specs import Parameter, Spec, choose, read_params
 
 METHODS = ("hash", "pixel-sum", "sort")
@@ -22,16 +22,17 @@ TrainingSet = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs [n, ...] and labels [n] of one base classifier."""
 
 
-def _count(text: str) -> int:
+def read_count(text: str) -> int:
+    """Read a whole number from 1."""
     value = int(text)
     if value < 1:
-        raise BadInput(f"{text} is not a whole number above zero")
+        raise BadInput(f"{text} is not a whole number from 1")
     return value
 
 
 PARAMETERS = {
-    "partitions": Parameter(_count, required=True, example="1200"),
-    "spread": Parameter(_count, default=1, example="16"),
+    "partitions": Parameter(read_count, required=True, example="1200"),
+    "spread": Parameter(read_count, default=1, example="16"),
 }
 
 
@@ -102,7 +103,7 @@ class Partition:
         Shuffling (x, y) permutes the row numbers and changes no training set. Equal inputs with different labels are
         kept, sorted by label, with a warning.
         """
-        rows, labels = check_samples(x), check_labels(x, y)
+        rows, labels = check_samples(x), training_labels(x, y)
         keys = content_keys(rows)
         order = np.lexsort((labels, keys))
         same = keys[order][1:] == keys[order][:-1]

@@ -6,9 +6,10 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
+from vauban.validation import check_labels
 
 
 def check_samples(x: NDArray[Any]) -> NDArray[Any]:
@@ -21,16 +22,11 @@ def check_samples(x: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def check_labels(x: NDArray[Any], y: NDArray[Any] | None) -> NDArray[np.int64]:
-    """Labels int64 [n], one for each sample of `x`."""
+def training_labels(x: NDArray[Any], y: ArrayLike | None, num_classes: int | None = None) -> NDArray[np.int64]:
+    """Labels int64 [n], one for each sample of `x`, and each one of the classes if their number is given."""
     if y is None:
         raise BadInput("the training samples have no labels: give one whole number a sample")
-    labels = np.asarray(y)
-    if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
-        raise BadInput(
-            f"labels of shape {labels.shape} and type {labels.dtype} for {len(x)} samples: one whole number each is needed"
-        )
-    return labels.astype(np.int64)
+    return check_labels(y, len(x), num_classes, of="sample")
 
 
 def content_keys(x: NDArray[Any]) -> NDArray[Any]:

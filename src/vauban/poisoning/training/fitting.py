@@ -16,16 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from vauban import __version__
 from vauban.errors import BadInput
 from vauban.files import locked
-from vauban.poisoning.manifest_file import SCHEMA
+from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
-from vauban.poisoning.partitioning.samples import check_labels, content_keys, set_sha256
+from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressReporter
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.trainer import Trainer, describe_trainer
-from vauban.poisoning.training.weights_folder import KIND, SavedGroup, WeightsFolder, fingerprints
+from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.specs import choose
 
@@ -70,11 +70,7 @@ def train_base_classifiers(
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(IN_MEMORY_ONLY)
-    labels = check_labels(x, None if y is None else np.asarray(y))
-    outside = np.flatnonzero((labels < 0) | (labels >= trainer.num_classes))
-    if len(outside):
-        first = int(outside[0])
-        raise BadInput(f"label {labels[first]} of sample {first} is outside the classes 0..{trainer.num_classes - 1}")
+    labels = training_labels(x, y, trainer.num_classes)
     if partition.partitions > len(x):
         raise BadInput(
             f"{partition.partitions} partitions of {len(x)} samples: some would always be empty; take at most {len(x)}"

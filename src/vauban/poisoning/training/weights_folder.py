@@ -17,9 +17,8 @@ from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.files import replace_file
 from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
-from vauban.runs import manifest as manifests
+from vauban.runs import raw_manifest
 
-KIND = "ensemble"
 SHARED = "shared.safetensors"
 _THREADS = "compute.threads"
 _NOTE = "vauban"
@@ -46,17 +45,17 @@ class WeightsFolder:
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
-        self.identity = manifests.identity(manifest)
+        self.identity = raw_manifest.identity(manifest)
 
     @classmethod
     def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
         """Write the manifest to `folder`, or open the folder if it holds the same ensemble; another one is refused."""
-        if not (folder / manifests.FILE).exists():
+        if not (folder / raw_manifest.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            manifests.write_json(folder / manifests.FILE, manifest)
-            return cls(folder, read_manifest(folder, KIND))
-        present = read_manifest(folder, KIND)
-        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
+            raw_manifest.write_json(folder / raw_manifest.FILE, manifest)
+            return cls(folder, read_manifest(folder))
+        present = read_manifest(folder)
+        lines = list(raw_manifest.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
@@ -66,7 +65,7 @@ class WeightsFolder:
     @classmethod
     def open(cls, folder: Path) -> WeightsFolder:
         """The ensemble in `folder`."""
-        return cls(folder, read_manifest(folder, KIND))
+        return cls(folder, read_manifest(folder))
 
     def groups(self) -> list[SavedGroup]:
         """The groups in the folder, without those that are damaged or of another ensemble."""
@@ -116,7 +115,7 @@ class WeightsFolder:
 
     def _write(self, path: Path, tensors: Tensors, note: dict[str, Any]) -> None:
         """Write tensors with one metadata entry, so that equal weights give equal bytes."""
-        metadata = {_NOTE: manifests.canonical({"ensemble": self.identity, **note})}
+        metadata = {_NOTE: raw_manifest.canonical({"ensemble": self.identity, **note})}
         replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata))
 
     def _group(self, path: Path) -> SavedGroup | None:

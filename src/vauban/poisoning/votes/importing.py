@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vauban.data import Dataset, load
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
 from vauban.poisoning.manifest_file import kind_of
+from vauban.poisoning.partitioning.partition import read_count
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, THREATS
-from vauban.poisoning.votes.run_folder import KIND, NO_SPEC, InputSource, PoisoningRun, compose, read_run, write_run
+from vauban.poisoning.votes.poisoning_manifest import KIND, compose
+from vauban.poisoning.votes.poisoning_run import PoisoningRun
+from vauban.poisoning.votes.run_folder import NO_SPEC, InputSource, PoisoningRecord, read_record, write_run
+from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.poisoning.votes.votes_file import VotesFile, read_votes_file
 from vauban.specs import Parameter, Spec, choose, read_params
 
 
 @dataclass(frozen=True, eq=False)
 class DerivedClaims:
-    """Certificates, the index [m] of each input in its data set, and a title."""
+    """Certificates and a title."""
 
     certificates: PoisoningCertificates
-    index: NDArray[np.int64]
     title: str
 
 
@@ -46,11 +46,11 @@ def import_votes(
     does not.
     """
     file = read_votes_file(Path(votes), defense=defense, partitions=partitions)
-    entries = _source(data, file).entries(file.labels)
-    manifest = compose(
-        file.votes, file.partition, aggregate=aggregate, training=file.training, data=entries, k=k, label=label
-    )
-    return write_run(Path(out), manifest, file.votes)
+    classes, labelled = file.votes.counts.shape[1], file.labels is not None
+    settings = PoisoningSettings.of(classes, labelled, aggregate=aggregate, k=k, label=label)
+    section = _source(data, file).section(file.labels, classes)
+    manifest = compose(file.partition, file.votes.against, settings, training=file.training, data=section)
+    return PoisoningRun(Path(out), write_run(Path(out), PoisoningRecord(manifest, file.votes)))
 
 
 def holds_votes(path: str | Path) -> bool:
@@ -68,12 +68,19 @@ def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None 
     if path.is_dir():
         if smoothing is not None:
             raise BadInput(f"{path} says itself how its votes were cast: leave --smoothing out")
-        run = read_run(path)
-        return DerivedClaims(run.certificates(k=k), run.index, f"{path}, {run.manifest['partition']}")
+        record = read_record(path)
+        return DerivedClaims(record.certificates(k=k), f"{path}, {record.manifest.partition}")
     settings = _read_settings(path, smoothing)
     file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
-    certs = derive(file.votes, file.labels, aggregate=settings["aggregate"], k=1 if k is None else k)
-    return DerivedClaims(certs, file.index, f"{path}, {file.votes.models:,} models")
+    certs = derive(
+        file.votes,
+        file.labels,
+        aggregate=settings["aggregate"],
+        k=1 if k is None else k,
+        index=file.index,
+        training=file.training,
+    )
+    return DerivedClaims(certs, f"{path}, {file.votes.models:,} models")
 
 
 def _source(data: str | Dataset | None, file: VotesFile) -> InputSource:
@@ -98,14 +105,7 @@ def _read_settings(votes: Path, smoothing: str | None) -> dict[str, Any]:
         spec,
         {
             "aggregate": Parameter(lambda text: choose("aggregate", text, AGGREGATES), default="plurality"),
-            "spread": Parameter(_spread, example="16"),
+            "spread": Parameter(read_count, example="16"),
             "threat": Parameter(lambda text: choose("threat", text, THREATS), example="labels"),
         },
     )
-
-
-def _spread(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise BadInput("a spread is a whole number from 1")
-    return value

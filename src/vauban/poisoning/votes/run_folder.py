@@ -1,11 +1,9 @@
-"""Writes and reads poisoning run folders: a manifest, the votes that certificates need, the claims, and a seal."""
+"""Writes and reads poisoning run folders: a manifest, the votes that certificates need, the claims, and a seal; no torch."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,18 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban import __version__
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import arrays_sha256, replace_file
-from vauban.poisoning.manifest_file import FILE, SCHEMA, read_manifest
-from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.certificates import PoisoningCertificates, default_label, derive, wording
-from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
-from vauban.runs import manifest as manifests
+from vauban.poisoning.votes import poisoning_manifest
+from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+from vauban.poisoning.votes.poisoning_manifest import PoisoningDataSection, PoisoningManifest
+from vauban.runs.raw_manifest import FILE, refuse_other, refused_as_lies, write_json
+from vauban.runs.sealing import CLAIMS, SEAL, SealedRecord, check_sealed, write_claims
 
-KIND = "poisoning"
-BALLOTS, CLAIMS, SEAL = "ballots.npz", "claims.csv", "seal.json"
-HEADER = ("index", "label", "radius", "abstained")
+BALLOTS = "ballots.npz"
 NO_SPEC = "not said"
 
 
@@ -44,138 +40,90 @@ class InputSource:
         """The source of bare arrays: no spec, their own hash, and their order."""
         return cls(NO_SPEC, arrays_sha256(x, y), np.arange(len(x)))
 
-    def entries(self, y: NDArray[Any] | None) -> dict[str, Any]:
-        """The manifest's entries for these inputs and their labels `y` [m]."""
+    def section(self, y: NDArray[Any] | None, num_classes: int) -> PoisoningDataSection:
+        """The manifest's section about these inputs and their labels `y` [m]."""
         labels = None if y is None else np.asarray(y).tolist()
-        return {"spec": self.spec, "sha256": self.sha256, "index": self.index.tolist(), "label": labels}
+        return PoisoningDataSection(self.spec, self.sha256, num_classes, self.index.tolist(), labels)
 
 
 @dataclass(frozen=True, eq=False)
-class PoisoningRun:
-    """The manifest and the votes of a run folder."""
+class PoisoningRecord(SealedRecord):
+    """What a poisoning run rests on: its manifest and its votes."""
 
-    manifest: dict[str, Any]
+    manifest: PoisoningManifest
     votes: EnsembleVotes
 
     def certificates(
         self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
     ) -> PoisoningCertificates:
         """Certificates as the manifest states, or for another aggregate, k or label; no model votes again."""
-        manifest = self.manifest
-        k = manifest["k"] if k is None else k
-        if label is None and k == manifest["k"]:
-            label = manifest["label"]
-        truth = manifest["data"]["label"]
-        return derive(self.votes, truth, aggregate=aggregate or manifest["aggregate"], k=k, label=label)
+        settings, data = self.manifest.settings, self.manifest.data
+        k = settings.k if k is None else k
+        if label is None and k == settings.k:
+            label = settings.label
+        return derive(
+            self.votes,
+            data.label,
+            aggregate=aggregate or settings.aggregate,
+            k=k,
+            label=label,
+            index=data.index,
+            training=self.manifest.training,
+        )
 
     @property
-    def index(self) -> NDArray[np.int64]:
-        """Each input's index in its data set."""
-        return np.array(self.manifest["data"]["index"], dtype=np.int64)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The votes as the folder keeps them."""
+        return self.votes.arrays(self.manifest.settings.aggregate)
+
+    def claims(self) -> dict[str, PoisoningCertificates]:
+        """The certificates that the claims file holds, by the file's name."""
+        return {CLAIMS: self.certificates()}
+
+    def vote_hashes(self) -> dict[str, str]:
+        """The hash of the votes, by the file's name."""
+        return {BALLOTS: ballots_sha256(self.arrays)}
 
 
-def compose(
-    votes: EnsembleVotes,
-    partition: str,
-    *,
-    aggregate: str,
-    training: Mapping[str, Any],
-    data: Mapping[str, Any],
-    k: int = 1,
-    label: str | None = None,
-) -> dict[str, Any]:
-    """The manifest of a run. `data`: spec, sha256, index [m] and label [m] (or None); `training`: how the models were trained."""
-    threat = THREATS[votes.against]
-    manifest = {
-        "schema": SCHEMA,
-        "kind": KIND,
-        "claim": wording(threat, aggregate, k, training),
-        "threat": {key: getattr(threat, key) for key in ("name", "metric", "unit", "ball")},
-        "against": votes.against,
-        "partition": partition,
-        "models": votes.models,
-        "aggregate": aggregate,
-        "k": k,
-        "label": label or default_label(k, data["label"] is not None),
-        "num_classes": votes.counts.shape[1],
-        "data": dict(data),
-        "training": dict(training),
-        "versions": {"vauban": __version__, "numpy": np.__version__},
-    }
-    return json.loads(json.dumps(manifest))
-
-
-def refuse_other(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a folder whose manifest differs in these entries."""
+def refuse_other_run(folder: Path, manifest: PoisoningManifest) -> None:
+    """Refuse a folder with a run that differs in its manifest, or that Vauban 0.1 wrote."""
     if (folder / FILE).exists():
-        present = read_manifest(folder, KIND)
-        own = json.loads(json.dumps(dict(manifest)))
-        lines = list(manifests.differences({key: present.get(key) for key in own}, own, ignore=("versions",)))
-        if lines:
-            raise RunRefused(f"{folder} holds another run; choose another --out. " + "; ".join(lines[:4]))
+        refuse_other(folder, poisoning_manifest.read(folder), manifest.raw)
 
 
-def write_run(folder: Path, manifest: dict[str, Any], votes: EnsembleVotes) -> PoisoningRun:
+def write_run(folder: Path, record: PoisoningRecord) -> PoisoningRecord:
     """Write a run, the seal last; a folder with the same run is left unchanged, one with another run is refused."""
-    run = PoisoningRun(manifest, votes)
-    claims, hashes = sealed(run)
-    refuse_other(folder, manifest)
+    refuse_other_run(folder, record.manifest)
+    claims = record.claims()
     if (folder / FILE).exists() and (folder / SEAL).exists():
-        present = read_run(folder)
-        if ballots_sha256(present.votes.arrays(manifest["aggregate"])) != hashes["ballots"]:
+        present = read_record(folder)
+        if present.vote_hashes() != record.vote_hashes():
             raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
-        from vauban.runs.verify import check_claims, check_seal
-
-        claims, hashes = sealed(present)
-        check_claims(folder / CLAIMS, claims)
-        check_seal(folder / SEAL, hashes)
+        check_sealed(folder, present)
         return present
     folder.mkdir(parents=True, exist_ok=True)
-    manifests.write_json(folder / manifests.FILE, manifest)
+    write_json(folder / FILE, record.manifest.raw)
     packed = io.BytesIO()
-    np.savez_compressed(packed, **votes.arrays(manifest["aggregate"]))  # type: ignore[arg-type]
+    np.savez_compressed(packed, **record.arrays)  # type: ignore[arg-type]
     replace_file(folder / BALLOTS, packed.getvalue())
-    replace_file(folder / CLAIMS, claims.encode())
-    replace_file(folder / SEAL, json.dumps(hashes, indent=1).encode() + b"\n")
-    return run
+    write_claims(folder, record, claims)
+    return record
 
 
-def read_run(folder: Path) -> PoisoningRun:
+def read_record(folder: Path) -> PoisoningRecord:
     """Read the manifest and votes of a run; files that no run could have written raise `Lie`."""
-    manifest = read_manifest(folder, KIND)
+    manifest = poisoning_manifest.read(folder)
     if not (folder / BALLOTS).exists():
         raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
-    try:
-        arrays = read_arrays(folder / BALLOTS)
-        spread = Partition.from_spec(manifest["partition"]).spread
-        votes = EnsembleVotes.from_arrays(arrays, manifest["num_classes"], spread=spread, against=manifest["against"])
-        if set(arrays) != set(votes.arrays(manifest["aggregate"])):
+    with refused_as_lies(f"{folder} cannot be what a run left:"):
+        arrays, classes = read_arrays(folder / BALLOTS), manifest.data.num_classes
+        votes = EnsembleVotes.from_arrays(arrays, classes, spread=manifest.split.spread, against=manifest.against)
+        record = PoisoningRecord(manifest, votes)
+        if set(arrays) != set(record.arrays):
             raise Lie(f"{folder / BALLOTS} holds {', '.join(sorted(arrays))}: not the votes of this run")
-    except (KeyError, TypeError, BadInput) as problem:
-        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
-    return PoisoningRun(manifest, votes)
-
-
-def sealed(run: PoisoningRun) -> tuple[str, dict[str, str]]:
-    """The text of a run's claims file, and the hashes of its seal."""
-    claims = claims_csv(run.certificates(), run.index)
-    arrays = run.votes.arrays(run.manifest["aggregate"])
-    return claims, {
-        "manifest": manifests.identity(run.manifest),
-        "ballots": ballots_sha256(arrays),
-        "claims": hashlib.sha256(claims.encode()).hexdigest(),
-    }
-
-
-def claims_csv(certs: PoisoningCertificates, index: NDArray[np.int64] | None = None) -> str:
-    """Claims as CSV: whole radii, empty where abstained."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEADER)
-    numbers = np.arange(len(certs)) if index is None else index
-    for i, label, radius, abstained in zip(numbers, certs.label, certs.radius, certs.abstained, strict=True):
-        writer.writerow([i, label, "" if abstained else int(radius), "true" if abstained else "false"])
-    return out.getvalue()
+        if len(votes.counts) != len(manifest.data.index):
+            raise Lie(f"{folder / BALLOTS} holds votes on {len(votes.counts)} inputs, not {len(manifest.data.index)}")
+    return record
 
 
 def ballots_sha256(arrays: Mapping[str, NDArray[Any]]) -> str:

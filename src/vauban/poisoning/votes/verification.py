@@ -5,78 +5,60 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput, Incomplete, Lie
+from vauban.errors import BadInput, Lie
 from vauban.poisoning.defense import is_own, parse_defense
-from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.votes.certificates import wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
-from vauban.poisoning.votes.run_folder import CLAIMS, SEAL, PoisoningRun, read_run, sealed
-from vauban.runs.verify import Verdict, check_claims, check_seal
+from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
+from vauban.poisoning.votes.run_folder import PoisoningRecord, read_record
+from vauban.runs.raw_manifest import refused_as_lies, threat_entries
+from vauban.runs.sealing import check_sealed
+from vauban.runs.verify import Verdict
 
 
 def verify_run(folder: Path) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold."""
-    run = read_run(folder)
-    try:
-        _check_manifest(folder, run)
-        claims, hashes = sealed(run)
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
-    if not (folder / SEAL).exists():
-        raise Incomplete(f"{folder} is not sealed: run the same command again to finish it")
-    check_claims(folder / CLAIMS, claims)
-    check_seal(folder / SEAL, hashes)
-    return Verdict(len(run.index), len(run.index) * run.votes.models, run.manifest["claim"])
+    record = read_record(folder)
+    with refused_as_lies(f"{folder} cannot be what a run left:"):
+        _check_manifest(folder, record)
+        check_sealed(folder, record)
+    inputs, manifest = len(record.votes.counts), record.manifest
+    return Verdict(inputs, inputs * record.votes.models, manifest.claim, optional=manifest.optional)
 
 
-def _check_manifest(folder: Path, run: PoisoningRun) -> None:
-    manifest, data = run.manifest, run.manifest["data"]
-    partition = Partition.from_spec(manifest["partition"])
-    numbers = [manifest["k"], manifest["models"], manifest["num_classes"], *data["index"], *(data["label"] or [])]
-    if any(type(number) is not int for number in numbers):
-        raise Lie(f"{folder}: k, models, classes, indices and labels must be whole numbers")
-    threat = THREATS[manifest["against"]]
-    inputs = len(run.votes.counts)
+def _check_manifest(folder: Path, record: PoisoningRecord) -> None:
+    manifest, models = record.manifest, record.votes.models
+    partition = manifest.split
     expected: list[tuple[str, Any, Any]] = [
-        ("the number of indices", len(data["index"]), inputs),
-        ("the number of different indices", len(set(data["index"])), inputs),
-        ("the number of labels", inputs if data["label"] is None else len(data["label"]), inputs),
-        ("the number of models", manifest["models"], run.votes.models),
-        ("the models of the partition", partition.models, run.votes.models),
-        ("the threat", manifest["threat"], {k: getattr(threat, k) for k in ("name", "metric", "unit", "ball")}),
-        (
-            "the claim's wording",
-            manifest["claim"],
-            wording(threat, manifest["aggregate"], manifest["k"], manifest["training"]),
-        ),
+        ("the number of models", manifest.models, models),
+        ("the models of the partition", partition.models, models),
+        ("the threat", manifest.threat, threat_entries(THREATS[manifest.against])),
+        ("the claim's wording", manifest.claim, manifest.wording),
     ]
-    if min(data["index"], default=0) < 0:
-        raise Lie(f"{folder}: indices must not be negative")
     if partition.against == "labels":
-        expected.append(("what sorted partitions defend", manifest["against"], "labels"))
+        expected.append(("what sorted partitions defend", manifest.against, "labels"))
     expected += _training_entries(manifest)
     for what, stated, derived in expected:
         if stated != derived:
             raise Lie(f"{folder}: {what} should be {derived!r}, not {stated!r}")
 
 
-def _training_entries(manifest: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+def _training_entries(manifest: PoisoningManifest) -> list[tuple[str, Any, Any]]:
     """Entries about the training: a description, the value in the manifest, and the value that the claims presuppose."""
-    training = manifest["training"]
+    training = manifest.training
     data = training.get("data")
     split, about_data = training.get("partition"), data if isinstance(data, dict) else {}
     spec, models = (split.get("spec"), split.get("models")) if isinstance(split, dict) else (split, None)
     entries = [
-        ("the partition of the training", spec, manifest["partition"]),
-        ("the models of the training", models, manifest["models"]),
-        ("the classes of the training", training.get("num_classes"), manifest["num_classes"]),
-        ("what the training is defended against", training.get("against"), manifest["against"]),
+        ("the partition of the training", spec, manifest.partition),
+        ("the models of the training", models, manifest.models),
+        ("the classes of the training", training.get("num_classes"), manifest.data.num_classes),
+        ("what the training is defended against", training.get("against"), manifest.against),
     ]
     defense = training.get("defense") or about_data.get("defense")
     if defense is not None and is_own(defense):
-        chosen, spread = parse_defense(defense), Partition.from_spec(manifest["partition"]).spread
+        chosen, spread = parse_defense(defense), manifest.split.spread
         entries += [
-            ("what the defense is against", chosen.against, manifest["against"]),
+            ("what the defense is against", chosen.against, manifest.against),
             ("the spread of the defense", chosen.partition(1).spread, spread),
         ]
     elif defense is not None and not (training.get("defense_package") or about_data.get("defense_package")):

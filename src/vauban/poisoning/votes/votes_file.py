@@ -16,6 +16,7 @@ from vauban.poisoning.defense import package_entry, parse_defense
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.run_folder import read_arrays
+from vauban.validation import check_index, check_labels
 
 _LARGEST = 10**6
 
@@ -77,12 +78,14 @@ def read_votes_file(
         )
     if split.against == "labels" and against == "samples":
         raise BadInput(f"{split} defends labels only: say so with --defense ss-dpa")
-    index = arrays.get("index", np.arange(len(votes.counts)))
-    if index.shape != (len(votes.counts),) or index.dtype.kind not in "iu" or len(set(index.tolist())) != len(index):
-        raise BadInput(f"{path}: index must hold a different whole number for each of {len(votes.counts)} inputs")
     if named:
         training |= package_entry(named)
-    return VotesFile(votes, _labels(arrays.get("labels"), votes, path), index.astype(np.int64), str(split), training)
+    try:
+        labels, index = arrays.get("labels"), check_index(arrays.get("index"), len(votes.counts))
+        checked = None if labels is None else check_labels(labels, len(votes.counts), num_classes)
+    except BadInput as problem:
+        raise BadInput(f"{path}: {problem}") from None
+    return VotesFile(votes, checked, index, str(split), training)
 
 
 def _consistent(path: Path, what: str, given: Any, in_file: Any) -> Any:
@@ -111,17 +114,6 @@ def _check_offsets(path: Path, offsets: NDArray[Any] | None, training: dict[str,
         )
 
 
-def _labels(labels: NDArray[Any] | None, votes: EnsembleVotes, path: Path) -> NDArray[np.int64] | None:
-    if labels is None:
-        return None
-    classes = votes.counts.shape[1]
-    if labels.shape != (len(votes.counts),) or labels.dtype.kind not in "iu":
-        raise BadInput(f"{path}: labels of shape {labels.shape}, {labels.dtype}; one whole number an input is needed")
-    if (labels < 0).any() or (labels >= classes).any():
-        raise BadInput(f"{path}: labels must be 0 to {classes - 1}, as num_classes says")
-    return labels.astype(np.int64)
-
-
 def _number(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> int | None:
     value = arrays.get(name)
     if value is None:
@@ -135,9 +127,13 @@ def _training(text: NDArray[Any] | None, path: Path) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        training = json.loads(str(text.reshape(-1)[0]))
+        training = json.loads(str(text.reshape(-1)[0]), parse_constant=_no_number)
     except (ValueError, IndexError, RecursionError):
         training = None
     if not isinstance(training, dict):
         raise BadInput(f"{path}: training must be the text of a JSON object")
     return training
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")

@@ -285,9 +285,9 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
 def test_bad_partitions_are_refused(parts: Parts) -> None:
     with pytest.raises(BadInput, match="one number of its own"):
         next(iter(SMALL.fit(parts[:2], [1, 1])))
-    with pytest.raises(BadInput, match="0 to 9"):
+    with pytest.raises(BadInput, match="slot 0: label .* outside the classes 0..9"):
         next(iter(SMALL.fit([(parts[0][0], parts[0][1] + 10)], [0])))
-    with pytest.raises(BadInput, match="3 labels"):
+    with pytest.raises(BadInput, match=r"labels of shape \(3,\)"):
         next(iter(SMALL.fit([(parts[0][0], parts[0][1][:3])], [0])))
     with pytest.raises(BadInput, match="colour pictures"):
         next(iter(replace(SMALL, network="residual").fit(parts[:1], [0])))

@@ -14,6 +14,7 @@ from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.training.augmentation import augmentation
 from vauban.poisoning.training.random_numbers import uniforms
+from vauban.validation import check_labels
 
 if TYPE_CHECKING:
     from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
@@ -128,12 +129,11 @@ class GroupData:
         return {"input.mean": centre, "input.scale": 1 / (variance.sqrt() + 0.05)}
 
     def _check_labels(self, slots: Mapping[int, TrainingSet]) -> None:
-        classes = self.trainer.num_classes
         for slot, (x, labels) in slots.items():
-            if len(x) != len(labels) or (len(labels) and not 0 <= int(min(labels)) <= int(max(labels)) < classes):
-                raise BadInput(
-                    f"slot {slot}: {len(x)} samples with {len(labels)} labels; one from 0 to {classes - 1} each is needed"
-                )
+            try:
+                check_labels(labels, len(x), self.trainer.num_classes, of="sample")
+            except BadInput as problem:
+                raise BadInput(f"slot {slot}: {problem}") from None
 
 
 def to_pictures(x: NDArray[Any], device: str) -> torch.Tensor:

@@ -1,0 +1,45 @@
+"""A poisoning run folder opened: its manifest, its votes, certificates for any aggregate and k, verification; no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vauban.poisoning.votes.certificates import PoisoningCertificates
+from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
+from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
+from vauban.poisoning.votes.run_folder import PoisoningRecord
+from vauban.runs.opened import OpenedRun
+
+
+class PoisoningRun(OpenedRun):
+    """A poisoning run as it is in its folder; `vauban.Run.open(path)` gives one.
+
+    `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once, without a model.
+    """
+
+    def __init__(self, path: Path, record: PoisoningRecord):
+        self.path, self.record = path, record
+
+    @property
+    def manifest(self) -> PoisoningManifest:
+        """Everything the claims depend on."""
+        return self.record.manifest
+
+    @property
+    def votes(self) -> EnsembleVotes:
+        """The votes of the base classifiers."""
+        return self.record.votes
+
+    def certificates(
+        self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
+    ) -> PoisoningCertificates:
+        """Certificates as the manifest states, or for another aggregate, k or label, as far as the votes allow."""
+        return self.record.certificates(aggregate=aggregate, k=k, label=label)
+
+    @property
+    def title(self) -> str:
+        """What the run is about, in a line."""
+        return f"{self.manifest.data.spec}, {self.manifest.partition}"
+
+    def __repr__(self) -> str:
+        return f"PoisoningRun({str(self.path)!r}: {self.title}, {self.manifest.settings.aggregate}, {len(self)} inputs)"
