@@ -43,4 +43,4 @@ class Sparse(Smoothing):
 @lru_cache(maxsize=16)
 def _homes(law: SparseLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
     """The view that keeps each feature: int64 [...shape]."""
-    return torch.from_numpy(law.homes(shape).copy()).to(device)
+    return torch.from_numpy(law.view_of_feature(shape).copy()).to(device)

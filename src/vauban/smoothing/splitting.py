@@ -51,7 +51,7 @@ class Splitting(Smoothing):
 @lru_cache(maxsize=16)
 def _places(law: ExactSplittingLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
     """Where the first divider of each coordinate is in view 0: int32 [...shape]."""
-    return torch.from_numpy(law.places(shape)).int().to(device)
+    return torch.from_numpy(law.first_dividers(shape)).int().to(device)
 
 
 def grid_bins(

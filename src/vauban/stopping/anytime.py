@@ -53,10 +53,10 @@ class AnytimeRule(Rule):
 
     def goes_on(self, wins: Sequence[int]) -> bool:
         """As `decide` for an input whose earlier bounds did not stop it, from the last look alone."""
-        if np.isinf(self.law.farthest):
+        if np.isinf(self.law.max_distance):
             return True
         lower = eprocess.lower_bound([wins[-1]], self.votes_at(len(wins)), self.alpha)
-        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.farthest
+        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.max_distance
 
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
@@ -65,4 +65,4 @@ class AnytimeRule(Rule):
             best[there] = np.maximum(best[there], eprocess.lower_bound(column[there], votes, self.alpha))
             looks += there
         radius = radius_of_label(self.law, best - self.deviation, self.k)
-        return Decision(radius, ~(radius >= self.law.farthest), looks)
+        return Decision(radius, ~(radius >= self.law.max_distance), looks)
