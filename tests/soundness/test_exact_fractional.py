@@ -220,7 +220,7 @@ def test_radii_are_not_far_below_what_could_be_broken() -> None:
 @pytest.fixture
 def afresh() -> object:
     """Worlds and tables made anew inside a test that plants a mistake, and again after it."""
-    caches = (worlds, looked_up._tables, design_law._reach)
+    caches = (worlds, looked_up._tables, design_law._radius_tolerating)
     for cache in caches:
         cache.cache_clear()
     yield

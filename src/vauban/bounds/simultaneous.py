@@ -13,11 +13,11 @@ from vauban.specs import choose
 from vauban.validation import check_k, check_labels
 
 ALPHA_SPLIT = {
-    "binocp": "alpha on the label's lower bound; a rival has at most 1 - that bound",
+    "binocp": "alpha on the label's lower bound; a rival has at most what the label leaves",
     "simuem": "alpha / classes on the label's lower bound and on each rival's upper bound",
     "half": "alpha / 2 on the label's lower bound, alpha / 2 shared equally by the rivals' upper bounds",
 }
-"""Every method of simultaneous bounds, and how it splits alpha."""
+"""Every method of simultaneous bounds, and how it splits alpha. Manifests store these texts and `verify` compares them."""
 
 
 def default_bounds(k: int) -> str:
