@@ -101,7 +101,7 @@ def test_no_probability_certifies_what_lies_beyond_the_law() -> None:
 
 
 class Short(GaussianLaw):
-    farthest = 0.3
+    max_distance = 0.3
 
 
 def test_nor_what_lies_beyond_the_largest_distance_there_is() -> None:
