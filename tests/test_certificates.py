@@ -303,7 +303,7 @@ def test_ten_thousand_inputs_take_as_many_questions_as_ten() -> None:
 
 
 def test_a_sum_of_votes_that_overflows_is_refused() -> None:
-    with pytest.raises(BadInput, match="nobody cast"):
+    with pytest.raises(BadInput, match="too many votes"):
         derive([[100_000, *[2**62] * 4]], [0], law("gaussian:sigma=0.5"))
 
 

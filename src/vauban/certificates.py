@@ -258,7 +258,7 @@ def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int =
 
 def _derive_exact_counts(counts: ArrayLike, labels: ArrayLike, law: ExactLaw, k: int) -> Certificates:
     """As `derive_exact`, from counts [m, c] of one vote per view, where their order does not matter."""
-    table, which, _ = checked_counts(counts, labels, alike=getattr(law, "threshold", None) is None)
+    table, which, _ = checked_counts(counts, labels, equal_totals=getattr(law, "threshold", None) is None)
     check_k(k, table.shape[1])
     certs = _certificates(which, law.radius_of_counts(table, which, k), table, k, 0.0, "exact", law)
     return replace(certs, arithmetic="grid")

@@ -362,8 +362,13 @@ class ExactMethod(Method):
         return getattr(self.law, "threshold", None)
 
     def describe(self) -> dict[str, Any]:
-        listed = self.listed.listed(self.shape)
-        return {"views": self.listed.views, "sha256": listed, "threshold": self.threshold, **self.listed.kept()}
+        views_hash = self.listed.views_hash(self.shape)
+        return {
+            "views": self.listed.views,
+            "sha256": views_hash,
+            "threshold": self.threshold,
+            **self.listed.manifest_fields(),
+        }
 
     def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> BallotVotes:
         if self.settings.label == "given" and truth is None:

@@ -109,10 +109,10 @@ def test_lower_bound_is_rejected_itself_and_hardly_anything_above_is(
 
 def test_a_bad_root_cannot_make_the_bound_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = lower_bound([60, 99, 1], 100, 0.001)
-    monkeypatch.setattr(eprocess, "_STEPS", 0)
+    monkeypatch.setattr(eprocess, "_NEWTON_STEPS", 0)
     assert (lower_bound([60, 99, 1], 100, 0.001) <= honest * (1 + 1e-9)).all()
     monkeypatch.setattr(eprocess, "expit", lambda x: np.full_like(x, 0.999))
-    monkeypatch.setattr(eprocess, "_STEPS", 1)
+    monkeypatch.setattr(eprocess, "_NEWTON_STEPS", 1)
     assert (lower_bound([60, 99, 1], 100, 0.001) <= honest * (1 + 1e-9)).all()
 
 

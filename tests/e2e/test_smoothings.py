@@ -82,7 +82,7 @@ def test_what_a_certificate_is_worth_in_another_threat(tmp_path: Path) -> None:
     l0 = json.loads(vauban(*gaussian, "--threat", "l0"))
     assert l0["threat"] == "l0"
     assert l0["claims"][0]["radius"] == -(-(l2**2) // 3) - 1
-    assert "it does about: l1, l0" in vauban(*gaussian, "--threat", "wasserstein", code=2)
+    assert "only to: l1, l0" in vauban(*gaussian, "--threat", "wasserstein", code=2)
     assert "--shape 3x32x32" in vauban(*gaussian[:-2], "--threat", "l0", code=2)
     vauban("claim", counts, "--smoothing", "ablation:retained=45,features=784", "--out", tmp_path / "l0.csv")
     radius = (tmp_path / "l0.csv").read_text().splitlines()[1].split(",")[2]

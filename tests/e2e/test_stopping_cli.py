@@ -64,7 +64,7 @@ def test_plan_says_what_a_target_takes_and_refuses_what_it_cannot_reach() -> Non
         refused = vauban(*command, *SIGMA, "--limit", "5", "-n", "100", "--stop", "target:radius=2", code=2)
         assert "n=218,105 could certify it" in refused
         refused = vauban(*command, *SIGMA, "--limit", "5", "-n", "100", "--stop", "grid:step=0.00001", code=2)
-        assert "at most 500 make sense" in refused
+        assert "at most 500 are supported" in refused
     assert not Path("never").exists()
 
 

@@ -14,7 +14,7 @@ from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.rounded_noise import BITS
-from vauban.laws.subsets import draw_deviation, draws_needed, meeting
+from vauban.laws.subsets import draw_deviation, draws_needed, hit_probability
 from vauban.laws.topk import radius
 from vauban.threats import L0, L0_FEATURES
 
@@ -42,7 +42,7 @@ def exact_radius(d: int, e: int, p_label: Fraction, rivals: list[Fraction]) -> i
 @pytest.mark.parametrize("d", range(2, 14))
 def test_the_table_is_delta_rounded_up_in_every_small_world(d: int) -> None:
     for e in range(1, d):
-        table = meeting(d, e)
+        table = hit_probability(d, e)
         assert table[0] == 0
         assert table[-1] == 1
         for r, delta in enumerate(table):
@@ -52,7 +52,7 @@ def test_the_table_is_delta_rounded_up_in_every_small_world(d: int) -> None:
 
 @pytest.mark.parametrize(("d", "e"), [(784, 45), (784, 783), (3072, 1), (50176, 1000), (150528, 14521)])
 def test_the_table_is_delta_rounded_up_at_the_papers_sizes(d: int, e: int) -> None:
-    table = meeting(d, e)
+    table = hit_probability(d, e)
     for r in {r for r in (1, 2, 3, 8, 16, 33, len(table) // 2, len(table) - 1) if r < len(table)}:
         true = exact_delta(d, e, r)
         assert true <= Fraction(table[r]) <= true * (1 + Fraction(1, 10**15))
@@ -101,8 +101,8 @@ def test_p_prime_enlarges_a_radius_where_the_lattice_is_coarse() -> None:
     bounds = ProbabilityBounds(np.array([0.71]), np.array([[0.19]]))
     assert radius(noise, bounds.label, bounds.sums())[0] == 3  # 0.8 - 0.3 > 0.1 + 0.3; 0.71 - 0.3 < 0.19 + 0.3
     fine = AblationLaw(10, features=100)  # 1.7e13 outcomes: p' is skipped
-    assert float(fine.raised(0.71)) == 0.71
-    assert float(fine.lowered(0.19)) == 0.19
+    assert float(fine.rounded_up(0.71)) == 0.71
+    assert float(fine.rounded_down(0.19)) == 0.19
 
 
 def test_a_sum_of_floors_certifies_more_than_the_floor_of_a_sum() -> None:
@@ -117,11 +117,11 @@ def test_a_sum_of_floors_certifies_more_than_the_floor_of_a_sum() -> None:
 def test_a_bound_a_hair_above_a_multiple_is_not_taken_for_the_next_one() -> None:
     noise = AblationLaw(1, features=10)
     assert Fraction(0.1) > Fraction(1, 10)
-    assert float(noise.raised(0.1)) == 0.1
-    assert float(noise.raised(0.1 + 5e-13)) < 0.1 + 1e-12
-    assert float(noise.raised(0.1 + 1e-11)) == 0.2
-    assert float(noise.lowered(0.3)) == 0.3  # 0.3 * 10 is below 3 in binary
-    assert float(noise.lowered(0.3 - 1e-11)) == 0.2
+    assert float(noise.rounded_up(0.1)) == 0.1
+    assert float(noise.rounded_up(0.1 + 5e-13)) < 0.1 + 1e-12
+    assert float(noise.rounded_up(0.1 + 1e-11)) == 0.2
+    assert float(noise.rounded_down(0.3)) == 0.3  # 0.3 * 10 is below 3 in binary
+    assert float(noise.rounded_down(0.3 - 1e-11)) == 0.2
 
 
 def test_p_prime_cannot_matter_where_it_is_skipped() -> None:
@@ -142,7 +142,7 @@ def test_corollary_1_and_the_inequality_agree_for_top_1() -> None:
     noise = AblationLaw(45, features=784)
     p = np.linspace(0.4, 1, 500)
     radii = radius(noise, p, (1 - p)[:, None])
-    deltas = meeting(784, 45)
+    deltas = hit_probability(784, 45)
     for one, r in zip(p, radii, strict=True):
         holds = np.flatnonzero(one - deltas > 0.5 + 1e-11)
         assert (np.isnan(r) and len(holds) == 0) or r == holds[-1]
@@ -167,7 +167,7 @@ def test_units_and_shapes() -> None:
     assert AblationLaw(45, unit="feature").for_shape((3, 32, 32)).features == 3072
     assert AblationLaw(45).for_shape((100,)).features == 100
     assert AblationLaw(45).for_shape((28, 28)).features == 784
-    assert AblationLaw(45, features=784).for_shape((1, 28, 28)).farthest == 739
+    assert AblationLaw(45, features=784).for_shape((1, 28, 28)).max_distance == 739
     assert str(AblationLaw(45, null="mean", features=784, mean=0.1307).spec) == (
         "ablation:retained=45,null=mean,features=784,mean=0.1307"
     )

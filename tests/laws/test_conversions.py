@@ -133,7 +133,7 @@ def test_what_can_be_asked_for() -> None:
         (L1, "l2", "wasserstein-l2 and lq with 0 < q < 1"),
         (L1, "l3/2", "and lq"),
         (L1, "l1/0", "and lq"),
-        (WASSERSTEIN, "l1", "it does about: wasserstein-l2"),
+        (WASSERSTEIN, "l1", "only to: wasserstein-l2"),
         (PATCH, "l0", "nothing else"),
     ]:
         with pytest.raises(BadInput, match=answer):

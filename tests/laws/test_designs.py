@@ -16,8 +16,8 @@ from scipy.optimize import LinearConstraint, milp
 
 from vauban.errors import BadInput
 from vauban.laws.designs import design as designs
-from vauban.laws.designs.design import SHIPPED, Design, design, shipped, smallest, solve
-from vauban.laws.designs.metrics import Power, Tabled
+from vauban.laws.designs.design import SHIPPED, Design, design, shipped, smallest_error_design, solve
+from vauban.laws.designs.metrics import Power, Tabulated
 
 HALF, THIRD = Power(Fraction(1, 2)), Power(Fraction(1, 3))
 
@@ -75,13 +75,13 @@ def test_how_often_values_are_told_apart_is_counted_as_the_definition_says() -> 
             for j, times in made.weights
         )
         found[abs(x - y)].add(count)
-    assert [{int(n)} for n in made.apart()] == found
+    assert [{int(n)} for n in made.separations()] == found
 
 
 @pytest.mark.parametrize(("p", "levels", "budget"), [("1/2", 7, 20), ("1/3", 6, 33), ("3/4", 9, 25), ("2/5", 4, 41)])
 def test_no_design_has_a_smaller_error(p: str, levels: int, budget: int) -> None:
     metric = Power(Fraction(p))
-    made = smallest(metric, levels, budget)
+    made = smallest_error_design(metric, levels, budget)
     assert sound(dict(made.weights), Fraction(p), levels, budget)
     stated = made.error(metric, Fraction(budget))
     assert 0 <= stated - least_error(Fraction(p), levels, budget) <= 1e-6
@@ -98,9 +98,9 @@ def test_a_design_is_found_at_any_possible_error_and_keeps_to_it() -> None:
         assert made is not None
         assert sound(dict(made.weights), metric.p, 15, 60)
         assert made.error(metric, rate) <= error
-        closest = solve(metric, 15, 60, error, closest=True)
+        closest = solve(metric, 15, 60, error, most_separations=True)
         assert closest is not None
-        assert closest.apart().sum() >= made.apart().sum()
+        assert closest.separations().sum() >= made.separations().sum()
     assert solve(metric, 15, 60, 0.01) is None
 
 
@@ -110,8 +110,8 @@ def test_the_design_of_the_thesis_is_found(metric: Power) -> None:
     assert made is not None
     assert sound(dict(made.weights), metric.p, 255, 1000)
     g = (np.arange(256) / 255) ** float(metric.p)
-    assert (g - made.apart() / 1000).max() <= 0.02 + 1e-12
-    assert made.error(metric, Fraction(1000)) == pytest.approx((g - made.apart() / 1000).max(), abs=1e-9)
+    assert (g - made.separations() / 1000).max() <= 0.02 + 1e-12
+    assert made.error(metric, Fraction(1000)) == pytest.approx((g - made.separations() / 1000).max(), abs=1e-9)
 
 
 def test_shipped_designs_are_sound_and_the_best() -> None:
@@ -128,20 +128,20 @@ def test_shipped_designs_are_sound_and_the_best() -> None:
         ]
         assert -1e-15 <= row["error"] - max(gaps) < 1e-9
         assert row["error"] <= 0.02
-        best = smallest(Power(p), 255, 1000)
+        best = smallest_error_design(Power(p), 255, 1000)
         assert best.error(Power(p), Fraction(1000)) == row["error"]
         assert dict(design(Power(p), 255, 1000, Fraction(1000)).weights) == weights
 
 
 def test_designs_that_tell_apart_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for (p, levels, budget), made in shipped().items():
-        limit = [Power(p).most(k, levels, Fraction(budget)) for k in range(levels + 1)]
-        n, refused = made.apart(), 0
+        limit = [Power(p).floor_views(k, levels, Fraction(budget)) for k in range(levels + 1)]
+        n, refused = made.separations(), 0
         for j in (1, 2, 5, 20, 255):
             weights = dict(made.weights)
             weights[j] = weights.get(j, 0) + 1
             more = Design(tuple(sorted(weights.items())), levels, budget)
-            over = any(n[k] + min(j, k) > limit[k] for k in range(levels + 1)) or made.apart()[-1] + j > budget
+            over = any(n[k] + min(j, k) > limit[k] for k in range(levels + 1)) or made.separations()[-1] + j > budget
             assert over == (not sound(weights, p, levels, budget))
             if over:
                 refused += 1
@@ -152,14 +152,14 @@ def test_designs_that_tell_apart_too_much_are_refused(monkeypatch: pytest.Monkey
         (((0, 1),), "width of 0"),
         (((300, 1),), "width of 300"),
         (((3, -1),), "-1 times"),
-        (((1, 1), (1, 1)), "no list"),
-        (((255, 4),), "no list"),
+        (((1, 1), (1, 1)), "a width occurs twice"),
+        (((255, 4),), "1020 outcomes where 1000 fit"),
     ]:
         with pytest.raises(BadInput, match=answer):
             Design(weights, 255, 1000).check(HALF, Fraction(1000))
     monkeypatch.setattr(designs, "shipped", lambda: {(HALF.p, 255, 1000): Design(((1, 63),), 255, 1000)})
     design.cache_clear()
-    with pytest.raises(BadInput, match="63 of 1000 outcomes tell apart what is 1 of 255 steps apart, and 62 may"):
+    with pytest.raises(BadInput, match="63 of 1000 outcomes separate values 1 of 255 steps apart, and 62 may"):
         design(HALF, 255, 1000, Fraction(1000))
     design.cache_clear()
 
@@ -200,7 +200,7 @@ def test_powers_are_counted_exactly(p: Fraction, k: int, rate: Fraction) -> None
     with mpmath.workdps(60):
         true = mpmath.power(mpmath.mpf(k) / 255, mpmath.mpf(p.numerator) / p.denominator)
         true = true * rate.numerator / rate.denominator
-        most, enough = metric.most(k, 255, rate), metric.enough(k, 255, rate)
+        most, enough = metric.floor_views(k, 255, rate), metric.ceil_views(k, 255, rate)
         assert most <= true + mpmath.mpf(10) ** -45
         assert true < most + 1
         assert enough == (most if abs(true - most) < mpmath.mpf(10) ** -45 else most + 1)
@@ -214,7 +214,7 @@ def test_powers_are_counted_exactly(p: Fraction, k: int, rate: Fraction) -> None
 )
 @settings(max_examples=300, deadline=None)
 def test_the_reach_is_the_largest_float_there_is(p: Fraction, changed: int, rate: Fraction) -> None:
-    r = Power(p).reach(changed, rate)
+    r = Power(p).radius_tolerating(changed, rate)
     after = math.nextafter(r, math.inf)
 
     def may(r: float) -> bool:
@@ -222,20 +222,20 @@ def test_the_reach_is_the_largest_float_there_is(p: Fraction, changed: int, rate
 
     assert may(r) or r == 0
     assert not (math.isfinite(after) and may(after))
-    flat = Tabled((Fraction(0), Fraction(1))).reach(changed, rate)
+    flat = Tabulated((Fraction(0), Fraction(1))).radius_tolerating(changed, rate)
     assert Fraction(flat) * rate < changed + 1 <= Fraction(math.nextafter(flat, math.inf)) * rate
 
 
 def test_functions_are_checked_to_be_elementwise_concave() -> None:
-    exact = Tabled.of(lambda z: min(2 * z, 1), 10)
+    exact = Tabulated.of(lambda z: min(2 * z, 1), 10)
     assert exact.values[:3] == (0, Fraction(1, 5), Fraction(2, 5))
     assert exact.values[5:] == (1,) * 6
-    assert Tabled.of([Fraction(min(2 * k, 10), 10) for k in range(11)], 10) == exact
+    assert Tabulated.of([Fraction(min(2 * k, 10), 10) for k in range(11)], 10) == exact
     for g in (np.sqrt, lambda z: z**0.5, math.log1p, lambda z: float(z), math.tanh, lambda z: float(min(3 * z, 1))):
-        made = Tabled.of(g, 255)
+        made = Tabulated.of(g, 255)
         assert all(Fraction(float(g(k / 255))) >= value for k, value in enumerate(made.values))
         assert all(float(g(k / 255)) == pytest.approx(float(value), rel=1e-13) for k, value in enumerate(made.values))
-    assert Tabled.of(np.sqrt, 255).hash != Tabled.of(math.log1p, 255).hash
+    assert Tabulated.of(np.sqrt, 255).hash != Tabulated.of(math.log1p, 255).hash
     for g, answer in [
         (lambda z: z + 0.1, r"g\(0\) is 0.1"),
         (lambda z: z**2, "not concave around step"),
@@ -247,6 +247,6 @@ def test_functions_are_checked_to_be_elementwise_concave() -> None:
         ([0, 1], "has 2 values: a grid of levels=255 steps needs 256"),
     ]:
         with pytest.raises(BadInput, match=answer):
-            Tabled.of(g, 255)
+            Tabulated.of(g, 255)
     with pytest.raises(BadInput, match="take a simpler fraction, such as 1/3"):
         Power(Fraction("0.33333"))

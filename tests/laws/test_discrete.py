@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.laws.discrete import LARGEST, DiscreteLaw, regions, trinomials
+from vauban.laws.discrete import MAX_RADIUS, DiscreteLaw, likelihood_regions, trinomials
 from vauban.laws.rounded_noise import BITS
 from vauban.laws.topk import radius
 from vauban.threats import L0_FEATURES
@@ -62,7 +62,8 @@ def test_shifts_against_exact_rationals(keep: str, values: int, r: int, data: st
             st.floats(0, 1e-3, allow_subnormal=False).map(lambda x: 1 - x),
         )
     )
-    p = data.draw(st.sampled_from([p, *regions(kept, values, r).here, *regions(kept, values, r).there]))
+    corners = likelihood_regions(kept, values, r)
+    p = data.draw(st.sampled_from([p, *corners.at_input, *corners.at_attacked]))
     p = float(p)
     true_most = exact_shift(kept, values, r, Fraction(p), largest=True)
     true_least = exact_shift(kept, values, r, Fraction(p), largest=False)
@@ -125,11 +126,11 @@ def test_shifts_grow_with_r_and_undo_each_other(keep: str, values: int, p: float
 
 def test_ends_and_sizes_beyond_the_table() -> None:
     noise = DiscreteLaw(0.8)
-    for r in (0, 1, 5, LARGEST, LARGEST + 1, 10**9):
+    for r in (0, 1, 5, MAX_RADIUS, MAX_RADIUS + 1, 10**9):
         assert noise.most([0.0, 1.0], r).tolist() == [0.0, 1.0]
         assert noise.least([0.0, 1.0], r).tolist() == [0.0, 1.0]
-    assert noise.most(1e-9, LARGEST + 1) == 1
-    assert noise.least(1 - 1e-9, LARGEST + 1) == 0
+    assert noise.most(1e-9, MAX_RADIUS + 1) == 1
+    assert noise.least(1 - 1e-9, MAX_RADIUS + 1) == 0
     assert noise.most(5e-324, 3) > 0
     assert noise.most(np.full((2, 3), 0.3), np.array([[1], [2]])).shape == (2, 3)
     close = DiscreteLaw(0.5000000000000001, values=2)  # views tell almost nothing: nothing moves
@@ -138,7 +139,7 @@ def test_ends_and_sizes_beyond_the_table() -> None:
 
 def test_a_unanimous_exact_tally_ends_the_search() -> None:
     assert radius(DiscreteLaw(0.8, features=20), [1.0], [[0.0]])[0] == 20
-    assert radius(DiscreteLaw(0.8), [1.0], [[0.0]])[0] == LARGEST
+    assert radius(DiscreteLaw(0.8), [1.0], [[0.0]])[0] == MAX_RADIUS
 
 
 def test_the_worked_example_of_levine_and_feizi() -> None:
@@ -189,7 +190,7 @@ def test_texts_and_threat() -> None:
     assert law("discrete:keep=0.8,values=256") == law("discrete:keep=0.8") == DiscreteLaw(0.8)
     assert str(DiscreteLaw(0.8, 3, 12).spec) == "discrete:keep=0.8,values=3,features=12"
     assert DiscreteLaw(0.8).threat == L0_FEATURES
-    assert DiscreteLaw(0.8).for_shape((3, 4, 4)).farthest == 48
+    assert DiscreteLaw(0.8).for_shape((3, 4, 4)).max_distance == 48
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.concave import ConcaveLaw
 from vauban.laws.designs.law import DesignLaw
-from vauban.laws.designs.metrics import Tabled
+from vauban.laws.designs.metrics import Tabulated
 from vauban.laws.exact import Ballots, tolerated
 from vauban.laws.fractional import ExactFractionalLaw
 
@@ -30,14 +30,14 @@ def test_the_number_of_views_is_rounded_up_from_the_text(scale: str, views: int)
     assert isinstance(made, ExactFractionalLaw)
     assert made.views == views
     outcomes = made.outcomes()
-    assert len(outcomes.period) == len(outcomes.place) == views
+    assert len(outcomes.period) == len(outcomes.divider) == views
 
 
 @pytest.mark.parametrize(("p", "scale"), [("1/2", "1"), ("1/3", "2.5"), ("2/5", "1.1"), ("1/2", "0.7")])
 def test_every_place_of_a_width_is_in_the_list_as_often_as_the_design_says(p: str, scale: str) -> None:
     made = built(p, scale, budget=60, levels=15)
     outcomes = made.outcomes()
-    seen = Counter(zip(outcomes.period.tolist(), outcomes.place.tolist(), strict=True))
+    seen = Counter(zip(outcomes.period.tolist(), outcomes.divider.tolist(), strict=True))
     expected = Counter({(j, s): w for j, w in made.design.weights for s in range(j)})
     expected[1, 1] = made.views - expected.total()
     assert seen == expected
@@ -79,11 +79,11 @@ def test_below_scale_one_an_attack_changes_more_views() -> None:
     half, whole = built(scale="1/2"), built(scale="1")
     assert half.views == whole.views
     assert half.rate == 2000
-    assert half.within([99]) == pytest.approx(0.05**2)
-    assert half.design.apart()[-1] > 980
-    n = half.design.apart()
+    assert half.radius_tolerating([99]) == pytest.approx(0.05**2)
+    assert half.design.separations()[-1] > 980
+    n = half.design.separations()
     assert all(int(n[k]) ** 2 * 255 <= 2000**2 * k for k in range(256))
-    assert (n >= whole.design.apart() - 20).all()
+    assert (n >= whole.design.separations() - 20).all()
 
 
 def test_ballots_and_counts_agree_and_the_largest_radius_is_of_unanimous_votes() -> None:
@@ -100,12 +100,12 @@ def test_ballots_and_counts_agree_and_the_largest_radius_is_of_unanimous_votes()
 def test_the_list_is_always_the_same_and_its_hash_says_when_it_is_not() -> None:
     shape = (1, 4, 4)
     hashes = {
-        text: law(f"fractional:p=1/2,{text}").listed(shape)
+        text: law(f"fractional:p=1/2,{text}").views_hash(shape)
         for text in ("scale=2", "scale=3", "scale=2,offsets=1", "scale=2,coupling=global", "scale=2,coupling=arbitrary")
     }
-    hashes["p=1/3"] = law("fractional:p=1/3,scale=2").listed(shape)
+    hashes["p=1/3"] = law("fractional:p=1/3,scale=2").views_hash(shape)
     assert len(set(hashes.values())) == 6
-    assert hashes["scale=2"] == built(scale="2").listed(shape)
+    assert hashes["scale=2"] == built(scale="2").views_hash(shape)
     assert hashes["scale=2"] == "88062d09f4d5ab06a2d8f6750a39c4c4343ea2e5a34a9f05f7b86dfd402b46da"
     assert hashes["scale=2,coupling=arbitrary"] == "d87d1a1b0d8e13b5921b2ee1fb70183e0326e24ee4a057033208c440949bcba9"
 
@@ -160,22 +160,22 @@ def test_texts() -> None:
 
 
 def test_concave_metrics_of_ones_own() -> None:
-    made = ConcaveLaw(Tabled.of(lambda z: min(4 * z, 1), 20), Fraction(3), budget=40, levels=20)
+    made = ConcaveLaw(Tabulated.of(lambda z: min(4 * z, 1), 20), Fraction(3), budget=40, levels=20)
     assert isinstance(made, DesignLaw)
     assert (made.threat.name, made.threat.ball) == ("concave", "closed")
     assert "sum of g(|change|) over all numbers is at most" in made.threat.sentence()
     assert made.views == 120
     assert made.design.weights == ((5, 8),)
     assert made.error == 0.0
-    assert made.within([[3, 79]]).shape == (1, 2)
-    assert float(made.within(79)) == math.nextafter(2, 0)
+    assert made.radius_tolerating([[3, 79]]).shape == (1, 2)
+    assert float(made.radius_tolerating(79)) == math.nextafter(2, 0)
     assert str(made.spec) == f"concave:g={made.g.hash},scale=3,budget=40,levels=20"
-    other = ConcaveLaw(Tabled.of(lambda z: min(5 * z, 1), 20), Fraction(3), budget=40, levels=20)
+    other = ConcaveLaw(Tabulated.of(lambda z: min(5 * z, 1), 20), Fraction(3), budget=40, levels=20)
     assert not made.same_views(other)
-    assert made.listed((3,)) != other.listed((3,))
+    assert made.views_hash((3,)) != other.views_hash((3,))
     below = ConcaveLaw(made.g, Fraction(1, 2), budget=40, levels=20)
     assert (below.views, below.rate) == (40, 80)
-    assert (below.design.apart() <= np.minimum(np.arange(21) * 16, 40)).all()
+    assert (below.design.separations() <= np.minimum(np.arange(21) * 16, 40)).all()
     assert below.error < 0.2
     with pytest.raises(BadInput, match=r"make it in Python with vauban.Concave\(g\)"):
         ConcaveLaw.from_spec(made.spec)
@@ -184,6 +184,6 @@ def test_concave_metrics_of_ones_own() -> None:
 
 
 def test_a_power_given_as_a_function_is_the_fractional_law() -> None:
-    mine, theirs = ConcaveLaw(Tabled.of(lambda z: z**0.5, 255)), built(scale="1")
+    mine, theirs = ConcaveLaw(Tabulated.of(lambda z: z**0.5, 255)), built(scale="1")
     assert mine.error == pytest.approx(theirs.error, abs=0.001)
-    assert mine.within([100, 700]) ** 2 == pytest.approx(theirs.within([100, 700]), rel=1e-9)
+    assert mine.radius_tolerating([100, 700]) ** 2 == pytest.approx(theirs.radius_tolerating([100, 700]), rel=1e-9)

@@ -102,7 +102,7 @@ def test_touched_views_are_those_whose_pixels_a_patch_covers(there, h, w) -> Non
     assert touched.tolist() == slow
     assert touched.shape[1] == there.views == len(slow_views(there))
     assert there.most_touched((h, w)) == max(sum(row) for row in slow)
-    assert there.touched((1, 1), places=[[0, 0], [there.height - 1, 0]]).tolist() == [
+    assert there.touched((1, 1), corners=[[0, 0], [there.height - 1, 0]]).tolist() == [
         slow_touched(there, (1, 1))[0],
         slow_touched(there, (1, 1))[(there.height - 1) * there.width],
     ]
@@ -221,7 +221,7 @@ def test_memory_is_bounded_and_changes_nothing(monkeypatch) -> None:
         whole = [there.stands(ballots, labels, k, patch=patch) for patch in patches]
         for room in (100, 1000, 5000):
             with monkeypatch.context() as patched:
-                patched.setattr(positions, "_ROOM", room)
+                patched.setattr(positions, "_CHUNK", room)
                 parts = [there.stands(ballots, labels, k, patch=patch) for patch in patches]
             assert np.array_equal(parts, whole)
         assert 0 < np.mean(whole) < 1
@@ -293,7 +293,7 @@ def test_text_forms() -> None:
         ("block:size=4,threshold=nan", "at most 1"),
         ("block:size=4,count=2,stride=2", "leave the stride out"),
         ("block:size=9,height=8,width=12", "must fit"),
-        ("block:size=4,count=3,height=4,width=8", "there are 2 blocks"),
+        ("block:size=4,count=3,height=4,width=8", "only 2 blocks"),
         ("block:size=4,count=9,height=28,width=28", "2,054,455,634 views"),
         ("block:size=4,height=1001,width=1000", "1,001,000 views"),
     ],
@@ -309,7 +309,7 @@ def test_wrong_votes_are_refused() -> None:
     good = Ballots(votes, 4)
     with pytest.raises(BadInput, match="height=32,width=32"):
         _ = ExactBandLaw(2).views
-    with pytest.raises(BadInput, match="ballots, or say bound=margin"):
+    with pytest.raises(BadInput, match="or write bound=margin"):
         band.radius_of_counts([[6, 0, 0, 0]], [0])
     margin = ExactBandLaw(2, bound="margin").for_shape((1, 5, 6))
     with pytest.raises(BadInput, match="row 0 holds 5 votes"):

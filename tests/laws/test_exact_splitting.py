@@ -37,7 +37,7 @@ def test_no_radius_is_beyond_half_the_width() -> None:
 def test_specs() -> None:
     assert str(law("splitting:sigma=3.5").spec) == "splitting:sigma=3.5"
     assert str(law("splitting:sigma=3.5,offsets=4,levels=7").spec) == "splitting:sigma=3.5,offsets=4,levels=7"
-    assert law("splitting:sigma=1").listed((1, 4, 4)) != law("splitting:sigma=1,offsets=1").listed((1, 4, 4))
+    assert law("splitting:sigma=1").views_hash((1, 4, 4)) != law("splitting:sigma=1,offsets=1").views_hash((1, 4, 4))
     wrong = ["sigma=0.0001", "sigma=-1", "sigma=1,levels=0", "sigma=1,offsets=-1", "sigma=1e6", "sigma=1e300"]
     for text in [*wrong, f"sigma=1,offsets={2**64}"]:
         with pytest.raises(BadInput):

@@ -138,7 +138,7 @@ def test_text_forms_and_threats() -> None:
         ("flow:sigma=1,law=splitting", "laplace, uniform"),
         ("flow:sigma=1,ground=l3", "l1, l2"),
         ("flow:sigma=1,bound=exakt", "did you mean 'exact'"),
-        ("flow:sigma=1,law=uniform,bound=paper", "bound for Laplace noise"),
+        ("flow:sigma=1,law=uniform,bound=paper", "bound=paper is for Laplace noise"),
     ]:
         with pytest.raises(BadInput, match=answer):
             law(wrong)

@@ -247,7 +247,7 @@ def test_run_off_gains_where_third_classes_prefer_the_winner() -> None:
     [
         ("leads", lambda: test_plurality_is_exactly_the_least_number_of_models(4, 4, lambda _: None)),
         (
-            "_gathered",
+            "_sum_by_bucket",
             lambda: test_finite_aggregation_is_never_above_the_least_number_of_buckets(3, 2, 3, 1, lambda _: None),
         ),
         ("finalists", lambda: test_run_off_is_never_above_the_least_number_of_models(4, 3, lambda _: None)),
@@ -259,8 +259,8 @@ def test_these_tests_can_fail(broken: str, caught_by: Callable[[], None], monkey
         right = exact.leads
         ties = lambda c, label: np.sign(np.arange(c.shape[1]) - label[:, None])  # noqa: E731
         monkeypatch.setattr(exact, "leads", lambda c, label: right(c, label) - ties(c, label))
-    elif broken == "_gathered":
-        monkeypatch.setattr(finite, "_gathered", lambda values, spread: values.astype(np.int64))
+    elif broken == "_sum_by_bucket":
+        monkeypatch.setattr(finite, "_sum_by_bucket", lambda values, spread: values.astype(np.int64))
     else:
 
         def last_of_ties(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -298,7 +298,7 @@ def test_units_are_said() -> None:
         (lambda: finite_radius([[0, 1, 1]], 2, 2), "partitions \\* spread"),
         (lambda: runoff_radius([[2, 1]], [1], [[1, 0]]), "did not win"),
         (lambda: runoff_radius([[2, 1]], [0], [[0, 1]]), "do not fit"),
-        (lambda: runoff_radius([[2, 1]], [0], [[0, 1, 1]]), "must be alike"),
+        (lambda: runoff_radius([[2, 1]], [0], [[0, 1, 1]]), "must be equal"),
         (lambda: finite_runoff_radius([[0, 1]], 2, 1, [0], np.zeros((1, 2, 2), np.uint8)), "packed bits"),
         (lambda: finite_runoff_radius([[0, 0]], 2, 1, [0], np.zeros((1, 2, 1), np.uint8)), "do not fit"),
         (lambda: finite_runoff_radius([[0, 0]], 2, 1, [0], np.array([[[0], [0xE0]]], np.uint8)), "do not fit"),

@@ -123,7 +123,7 @@ def test_shifts_are_safe_and_vectorised() -> None:
         assert most * (1 - Fraction(1, 10**15)) <= band.most(p, r)[i, j] <= most * (1 + Fraction(1, 10**14))
         assert least - Fraction(1, 10**14) <= band.least(p, r)[i, j] <= least + Fraction(1, 10**16)
     assert band.most(0.0, 1.5) == band.most(0.0, 2)
-    assert band.farthest == 7
+    assert band.max_distance == 7
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 32, 224, 1024, 50176, 12345])

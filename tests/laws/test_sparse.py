@@ -10,17 +10,17 @@ from vauban.threats import L0, L0_FEATURES
 
 
 def test_homes_are_shared_out_evenly() -> None:
-    homes = SparseLaw(7).homes((3, 5, 6))
+    homes = SparseLaw(7).view_of_feature((3, 5, 6))
     assert homes.shape == (3, 5, 6)
     assert (homes == homes[:1]).all()
     sizes = np.bincount(homes[0].ravel(), minlength=7)
     assert sizes.sum() == 30
     assert set(sizes) <= {4, 5}
-    assert len({int(h) for h in SparseLaw(7).homes((1, 28, 28))[0, 0]}) > 3
+    assert len({int(h) for h in SparseLaw(7).view_of_feature((1, 28, 28))[0, 0]}) > 3
 
 
 def test_features_have_homes_of_their_own() -> None:
-    homes = SparseLaw(10, unit="feature").homes((3, 4, 5))
+    homes = SparseLaw(10, unit="feature").view_of_feature((3, 4, 5))
     assert np.bincount(homes.ravel(), minlength=10).tolist() == [6] * 10
     assert (homes[0] != homes[1]).any()
 
@@ -34,8 +34,8 @@ def test_radii_are_whole_pixels() -> None:
 
 
 def test_other_seeds_share_out_otherwise() -> None:
-    assert law("sparse:scale=9").listed((1, 8, 8)) == law("sparse:scale=9").listed((1, 8, 8))
-    assert law("sparse:scale=9").listed((1, 8, 8)) != law("sparse:scale=9,offsets=2").listed((1, 8, 8))
+    assert law("sparse:scale=9").views_hash((1, 8, 8)) == law("sparse:scale=9").views_hash((1, 8, 8))
+    assert law("sparse:scale=9").views_hash((1, 8, 8)) != law("sparse:scale=9,offsets=2").views_hash((1, 8, 8))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vauban.bounds.simultaneous import ProbabilityBounds
 from vauban.laws.gaussian import GaussianLaw
-from vauban.laws.topk import radius, stays
+from vauban.laws.topk import radius, stays_in_top_k
 
 CLOSE = 1e-9
 AWAY_FROM_ROUNDING = Fraction(1, 10**11)
@@ -132,8 +132,8 @@ def test_the_label_stays_up_to_the_radius_and_not_beyond() -> None:
     p_label, p_sums = np.array([0.4, 0.6, 0.99]), np.array([[0.1, 0.3], [0.2, 0.4], [0.001, 0.01]])
     r = radius(law, p_label, p_sums)
     for part in (0.0, 0.5, 1.0):
-        assert stays(law, p_label, p_sums, part * r).all()
-    assert not stays(law, p_label, p_sums, r + 1e-10).any()
+        assert stays_in_top_k(law, p_label, p_sums, part * r).all()
+    assert not stays_in_top_k(law, p_label, p_sums, r + 1e-10).any()
 
 
 def test_the_shifts_are_each_others_inverse() -> None:

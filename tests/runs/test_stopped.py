@@ -237,7 +237,7 @@ def test_anytime_in_python_needs_a_time_and_stops(half_spaces: Model) -> None:
     ("settings", "complaint"),
     [
         ({"n": 100, "stop": "target:radius=2"}, r"out of reach of n=100 votes.*n=[\d,]+ could certify it"),
-        ({"n": 100, "stop": "grid:step=0.00001"}, "at most 500 make sense"),
+        ({"n": 100, "stop": "grid:step=0.00001"}, "at most 500 are supported"),
         ({"stop": "target:radius=-1"}, "radius"),
         ({"stop": "sometimes"}, "sometimes"),
         ({"n": 100_000, "stop": "anytime"}, "n=100000 with anytime"),

@@ -21,7 +21,7 @@ def test_views_are_middles_of_bins(sigma: float) -> None:
     levels, smoothing = 12, build(f"splitting:sigma={sigma},levels=12,offsets=3")
     law = smoothing.law
     x = torch.randint(0, levels + 1, (1, 1, 3, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    places = law.places((1, 3, 3))
+    places = law.first_dividers((1, 3, 3))
     views = smoothing.views(x, torch.arange(law.views)[:, None], levels)
     assert views.shape == (law.views, 1, 3, 3)
     assert views.dtype == torch.float32

@@ -108,11 +108,11 @@ def test_packed_words_suffice(sigma: float) -> None:
     """By the exact binomial tail: running out of words is as unlikely as the deviation says."""
     table = law(f"gaussian:sigma={sigma}").rounded(255)
     buckets = np.arange(2**16, dtype=np.int64) << 47
-    assert table.cut == (table(buckets) != table(buckets + (1 << 47) - 1)).mean()
+    assert table.undecided_fraction == (table(buckets) != table(buckets + (1 << 47) - 1)).mean()
     for size in (1, 10, 784, 3072, 150_528):
         main, more = table.packed_words(size)
         assert 3 * main >= size
-        assert stats.binom.logsf(more, 3 * main, table.cut) <= -100 * np.log(2) or more == 3 * main
+        assert stats.binom.logsf(more, 3 * main, table.undecided_fraction) <= -100 * np.log(2) or more == 3 * main
         assert table.packed_deviation(size) > size * table.deviation
 
 

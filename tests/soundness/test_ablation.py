@@ -102,8 +102,8 @@ def test_the_trial_finds_shifts_that_are_too_small(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_trial_finds_p_prime_rounded_the_wrong_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = AblationLaw.raised
-    monkeypatch.setattr(AblationLaw, "raised", lambda self, p: honest(self, np.asarray(p) + 1e-9))
+    honest = AblationLaw.rounded_up
+    monkeypatch.setattr(AblationLaw, "rounded_up", lambda self, p: honest(self, np.asarray(p) + 1e-9))
     assert try_all(4, 1, 2, 1)[1] > 0
 
 

@@ -71,7 +71,7 @@ def play(source: Threat, target: str, shape: tuple[int, ...]) -> tuple[int, int,
     """Cases tried, violations found, and counted radii whose next whole number holds a change outside the source's ball."""
     steps = changes(shape)
     before, after = size(source.name, steps, shape), size(target, steps, shape)
-    counted = target in conversions.COUNTED
+    counted = target in conversions.INTEGER_TARGETS
     ball = "closed" if counted else source.ball
     radii = [float(k) for k in range(6)] if source.integer else RADII
     tried = violations = tight = 0
@@ -103,14 +103,14 @@ def test_a_converted_ball_lies_in_the_one_it_came_from(source, target, cases_tri
     cases_tried(tried)
     assert violations == 0
     assert tried > 0
-    if target in conversions.COUNTED:
+    if target in conversions.INTEGER_TARGETS:
         assert tight > 0
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda v: v if isinstance(v, str) else f"{v.name} {v.ball}")
 def test_a_radius_inflated_is_caught(source, target, monkeypatch) -> None:
     honest = conversions.convert
-    more = 1.0 if target in conversions.COUNTED else 0.0
+    more = 1.0 if target in conversions.INTEGER_TARGETS else 0.0
 
     def inflated(*args, **kwargs) -> NDArray[np.float64]:
         return honest(*args, **kwargs) * (1.0 if more else 1.3) + more

@@ -12,7 +12,7 @@ import torch
 
 from vauban.laws.designs import law as design_law
 from vauban.laws.designs.design import Design
-from vauban.laws.designs.metrics import Power, Tabled
+from vauban.laws.designs.metrics import Power, Tabulated
 from vauban.smoothing import Concave, Fractional
 from vauban.smoothing import design_views as looked_up
 
@@ -119,7 +119,7 @@ def balls_broken() -> tuple[int, int]:
     tried = broken = 0
     for world in worlds():
         for changed in range(world.law.views + 1):
-            within = inside(world, float(world.law.within([changed])[0]))[world.kind]
+            within = inside(world, float(world.law.radius_tolerating([changed])[0]))[world.kind]
             tried += int(within.sum())
             broken += int((within & (world.changed > changed)).sum())
     return tried, broken
@@ -201,7 +201,7 @@ def test_the_worlds_are_those_of_the_laws(cases_tried: Callable[[int], None]) ->
             continue
         moved = np.abs(world.inputs[:, None] - world.inputs[None])
         alone = (moved > 0).sum(axis=2) == 1
-        assert (world.changed[alone] == world.law.design.apart()[moved.max(axis=2)[alone]]).all()
+        assert (world.changed[alone] == world.law.design.separations()[moved.max(axis=2)[alone]]).all()
         tried += int(alone.sum())
     cases_tried(tried)
     assert tried > 10_000
@@ -212,7 +212,7 @@ def test_radii_are_not_far_below_what_could_be_broken() -> None:
     tight = 0
     for world in worlds():
         for changed in range(1, world.law.views // 2):
-            within = inside(world, float(world.law.within([2 * changed])[0]))[world.kind]
+            within = inside(world, float(world.law.radius_tolerating([2 * changed])[0]))[world.kind]
             tight += int((within & (world.changed > changed)).any())
     assert tight > 50
 
@@ -220,7 +220,7 @@ def test_radii_are_not_far_below_what_could_be_broken() -> None:
 @pytest.fixture
 def afresh() -> object:
     """Worlds and tables made anew inside a test that plants a mistake, and again after it."""
-    caches = (worlds, looked_up._tables, design_law._reach)
+    caches = (worlds, looked_up._tables, design_law._radius_tolerating)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -231,9 +231,9 @@ def afresh() -> object:
 def test_a_design_with_one_outcome_too_many_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = design_law.design
 
-    def greedy(metric: Power | Tabled, levels: int, budget: int, rate: Fraction) -> Design:
+    def greedy(metric: Power | Tabulated, levels: int, budget: int, rate: Fraction) -> Design:
         made = dict(sound(metric, levels, budget, rate).weights)
-        made[1] = made.get(1, 0) + metric.most(1, levels, rate) + 1 - sum(made.values())
+        made[1] = made.get(1, 0) + metric.floor_views(1, levels, rate) + 1 - sum(made.values())
         return Design(tuple(sorted(made.items())), levels, budget)
 
     monkeypatch.setattr(design_law, "design", greedy)
@@ -242,9 +242,11 @@ def test_a_design_with_one_outcome_too_many_would_be_seen(afresh: object, monkey
 
 
 def test_a_radius_of_one_view_too_many_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    for metric in (Power, Tabled):
-        sound = metric.reach
-        monkeypatch.setattr(metric, "reach", lambda self, changed, rate, sound=sound: sound(self, changed + 1, rate))
+    for metric in (Power, Tabulated):
+        sound = metric.radius_tolerating
+        monkeypatch.setattr(
+            metric, "radius_tolerating", lambda self, changed, rate, sound=sound: sound(self, changed + 1, rate)
+        )
     assert balls_broken()[1] > 0
 
 
@@ -256,6 +258,8 @@ def test_a_list_that_is_not_gone_through_whole_would_be_seen(afresh: object, mon
 
 
 def test_claims_for_one_view_too_many_would_be_seen(afresh: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    within = design_law.DesignLaw.within
-    monkeypatch.setattr(design_law.DesignLaw, "within", lambda self, changed: within(self, np.asarray(changed) * 2 + 1))
+    within = design_law.DesignLaw.radius_tolerating
+    monkeypatch.setattr(
+        design_law.DesignLaw, "radius_tolerating", lambda self, changed: within(self, np.asarray(changed) * 2 + 1)
+    )
     assert claims_broken(2)[1] > 0

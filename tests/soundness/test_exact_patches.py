@@ -153,12 +153,12 @@ def treat_sets_as_one_vote(monkeypatch) -> None:
     ],
 )
 def test_a_bug_is_caught(bug, sets, monkeypatch) -> None:
-    positions._worst.cache_clear()
+    positions._worst_positions.cache_clear()
     bug(monkeypatch)
     try:
         assert sum(play(kind, shape, sets)[1] for kind, shape in WORLDS[:5]) > 0
     finally:
-        positions._worst.cache_clear()
+        positions._worst_positions.cache_clear()
 
 
 class Random(torch.nn.Module):

@@ -76,8 +76,10 @@ def test_a_radius_one_step_larger_breaks(kind: str, monkeypatch: pytest.MonkeyPa
     """The search can find something: with one more changed view tolerated it does."""
     spec = (of_period(5, 4), (3,)) if kind == "splitting" else (build("sparse:scale=3,levels=2"), (1, 2, 2))
     there = world(*spec)
-    right = type(there.law).within
-    monkeypatch.setattr(type(there.law), "within", lambda self, changed: right(self, np.asarray(changed) + 1))
+    right = type(there.law).radius_tolerating
+    monkeypatch.setattr(
+        type(there.law), "radius_tolerating", lambda self, changed: right(self, np.asarray(changed) + 1)
+    )
     assert isinstance(there.law, ExactLaw)
     assert attack(there, l1(there) if kind == "splitting" else l0(there), 60)[1] > 0
 

@@ -118,7 +118,7 @@ def test_these_tests_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr("vauban.poisoning.votes.certificates.plurality_radius", lambda *a, **k: right(*a, **k) + 1)
         noticed.append(sum(attack(s, Partition(5), "nearest", "plurality", one_change, 2)[1] for s in samples))
     with monkeypatch.context() as patch:
-        patch.setattr(finite, "_gathered", lambda values, spread: values.astype(np.int64))
+        patch.setattr(finite, "_sum_by_bucket", lambda values, spread: values.astype(np.int64))
         noticed.append(
             sum(attack(s, Partition(4, spread=3), "nearest", "plurality", one_change, 2)[1] for s in samples)
         )

@@ -98,11 +98,11 @@ def test_the_threshold_of_every_law_certifies_its_radius_and_hardly_less_does(sp
 def test_no_probability_certifies_what_lies_beyond_the_law() -> None:
     assert np.isnan(probability_needed(sampled("uniform:sigma=0.5"), [2.0])).all()
     ablation = sampled("ablation:retained=75")
-    assert np.isnan(probability_needed(ablation, [ablation.farthest + 1])).all()
+    assert np.isnan(probability_needed(ablation, [ablation.max_distance + 1])).all()
 
 
 class Short(GaussianLaw):
-    farthest = 0.3
+    max_distance = 0.3
 
 
 def test_nor_what_lies_beyond_the_largest_distance_there_is() -> None:

@@ -61,9 +61,9 @@ def _one(noise: Law, counts: NDArray[np.int64], label: int, k: int) -> float:
 
         if not stays(0.0):
             continue
-        low, high = 0.0, float(min(noise.scale, noise.farthest))
-        while high < noise.farthest and stays(high):
-            low, high = high, min(2 * high, noise.farthest)
+        low, high = 0.0, float(min(noise.scale, noise.max_distance))
+        while high < noise.max_distance and stays(high):
+            low, high = high, min(2 * high, noise.max_distance)
         steps = 60 if not noise.threat.integer else 20
         for _ in range(steps):
             middle = (low + high) / 2 if not noise.threat.integer else float(np.floor((low + high) / 2))

@@ -1,1 +1,1 @@
-"""Statistics: from counts of votes to bounds on probabilities that hold with confidence 1 - alpha."""
+"""Statistics: bounds on class probabilities, computed from vote counts, that hold with confidence 1 - alpha."""

@@ -1,4 +1,4 @@
-"""One-sided Clopper-Pearson bounds on a binomial probability, rounded toward safety. [Clopper1934]"""
+"""One-sided Clopper-Pearson bounds on a binomial probability, rounded to the safe side. [Clopper1934]"""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     """Largest p below which `wins` or more out of `n` has probability at most `alpha`; 0 for no wins.
 
     Valid with confidence 1 - alpha for a label and an `n` fixed before the votes were drawn. `wins` has any shape, the
-    result the same. The tail is evaluated again at the answer, so a bad inverse cannot make the bound too large.
+    result the same. The tail is evaluated again at the result, so a bad inverse cannot make the bound too large.
 
     >>> bool(lower_bound(10, 10, 0.001) <= 0.001 ** (1 / 10))
     True
     """
     wins = _checked(wins, n, alpha)
-    counts, where = np.unique(wins, return_inverse=True)
-    some = np.maximum(counts, 1)
-    p = _settle(
-        betaincinv(some, n - some + 1, alpha), lambda q: betainc(some, n - some + 1, q) <= alpha * (1 - TAIL), -1
+    counts, inverse = np.unique(wins, return_inverse=True)
+    won = np.maximum(counts, 1)
+    p = move_to_safe_side(
+        betaincinv(won, n - won + 1, alpha), lambda q: betainc(won, n - won + 1, q) <= alpha * (1 - TAIL), -1
     )
-    return np.where(counts == 0, 0.0, p)[where].reshape(wins.shape)
+    return np.where(counts == 0, 0.0, p)[inverse].reshape(wins.shape)
 
 
 def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     """Smallest p above which `wins` or fewer out of `n` has probability at most `alpha`; 1 if every vote was won."""
     wins = _checked(wins, n, alpha)
-    counts, where = np.unique(wins, return_inverse=True)
-    some = np.minimum(counts, n - 1)
-    p = _settle(
-        betainccinv(some + 1, n - some, alpha), lambda q: betaincc(some + 1, n - some, q) <= alpha * (1 - TAIL), +1
+    counts, inverse = np.unique(wins, return_inverse=True)
+    won = np.minimum(counts, n - 1)
+    p = move_to_safe_side(
+        betainccinv(won + 1, n - won, alpha), lambda q: betaincc(won + 1, n - won, q) <= alpha * (1 - TAIL), +1
     )
-    return np.where(counts >= n, 1.0, p)[where].reshape(wins.shape)
+    return np.where(counts >= n, 1.0, p)[inverse].reshape(wins.shape)
 
 
 def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
@@ -50,15 +50,15 @@ def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
     return counts
 
 
-def _settle(p: Floats, holds: Callable[[Floats], NDArray[np.bool_]], direction: int) -> Floats:
-    """Move each p a little to the safe side, and on in growing steps until it passes its own tail test."""
+def move_to_safe_side(p: Floats, is_valid: Callable[[Floats], NDArray[np.bool_]], direction: int) -> Floats:
+    """Move each p one small step down (direction -1) or up (+1), then in growing steps until it is valid."""
     step = BOUND_STEP
 
-    def further(q: Floats) -> Floats:
+    def one_step(q: Floats) -> Floats:
         return np.clip(q + direction * step * np.where(q < 0.5, q, np.maximum(1 - q, 2.0**-53)), 0.0, 1.0)
 
-    moved = further(np.where(np.isnan(p), (direction + 1) / 2, p))
-    while not (good := holds(moved)).all():
+    moved = one_step(np.where(np.isnan(p), (direction + 1) / 2, p))
+    while not (valid := is_valid(moved)).all():
         step *= 2
-        moved = np.where(good, moved, further(moved))
+        moved = np.where(valid, moved, one_step(moved))
     return moved

@@ -1,18 +1,18 @@
-"""A test that may be looked at after every vote: the e-process for "the label's probability is at most p".
+"""The e-process for "the label's probability is at most p": a test that stays valid when it is checked after every vote.
 
-For threshold p and N wins in t votes, with Jeffreys' prior Beta(1/2, 1/2) cut off to (p, 1],
+For threshold p and N wins in t votes, with Jeffreys' prior Beta(1/2, 1/2) truncated to (p, 1],
 
     E_t(p) = mean over q > p of (q/p)^N ((1-q)/(1-p))^(t-N)
            = B(N+1/2, t-N+1/2) P[Beta(N+1/2, t-N+1/2) > p] / (2 arccos(sqrt p) p^N (1-p)^(t-N)).
 
 If the true probability is at most p, every q > p makes a supermartingale that starts at 1, so E_t(p) ever reaches 1/alpha
-with probability at most alpha ([Ville1939]), however the votes are stopped.
+with probability at most alpha ([Ville1939]), whatever the stopping rule.
 
 **The p that are rejected form an interval.** Write l' = (N - t p) / (p (1-p)) for the slope of the log-likelihood and h for
-the prior's density at p over its mass beyond. Then dE/dp = h (E - 1) - l' E, and h p (1-p) = sin(2a) / (4a) <= 1/2 with
+the prior's density at p over its mass above p. Then dE/dp = h (E - 1) - l' E, and h p (1-p) = sin(2a) / (4a) <= 1/2 with
 a = arccos(sqrt p). So E falls wherever N - t p > 1/2. Elsewhere p >= (N - 1/2) / t, and E <= max L(q) / L(p) over q > p, at
 most (N / (N - 1/2))^N <= 2. Hence for alpha < 1/2 E falls wherever it is at least 1/alpha: going down from such a p it only
-grows, {p: E_t(p) >= 1/alpha} is (0, p*], and p* is a lower confidence bound that holds at all times at once.
+grows, {p: E_t(p) >= 1/alpha} is (0, p*], and p* is a lower confidence bound that holds simultaneously for all t.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, betaln, expit, logit, xlog1py, xlogy
 
-from vauban.bounds.clopper_pearson import Floats, _settle
+from vauban.bounds.clopper_pearson import Floats, move_to_safe_side
 from vauban.errors import BadInput
 from vauban.numerics import LOG_SUM, TAIL
 
-_STEPS = 8
+_NEWTON_STEPS = 8
 
 
 def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
@@ -39,11 +39,11 @@ def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
     N, t = _checked(wins, votes)
     p = np.asarray(p, dtype=float)
     if not ((p >= 0) & (p < 1)).all():
-        raise BadInput("p is compared with a probability: it must be at least 0 and below 1")
+        raise BadInput("p must be a probability of at least 0 and below 1")
     with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = np.log(betaincc(N + 0.5, t - N + 0.5, p))
-        prior = np.log(2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
-        value = betaln(N + 0.5, t - N + 0.5) + beyond - prior - xlogy(N, p) - xlog1py(t - N, -p)
+        posterior_tail = np.log(betaincc(N + 0.5, t - N + 0.5, p))
+        prior_tail = np.log(2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
+        value = betaln(N + 0.5, t - N + 0.5) + posterior_tail - prior_tail - xlogy(N, p) - xlog1py(t - N, -p)
         value = value - TAIL - LOG_SUM * (t + 1.0) * np.log(t + 3.0)
     return np.where(np.isnan(value), -np.inf, value)
 
@@ -51,26 +51,26 @@ def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
 def lower_bound(wins: ArrayLike, votes: ArrayLike, alpha: float) -> Floats:
     """The largest p with E_t(p) >= 1/alpha, rounded down; 0 where there is none. Shapes of `wins`, `votes` broadcast.
 
-    Valid with confidence 1 - alpha at every number of votes at once, so the largest of all bounds seen so far holds too; for
-    a label fixed before the votes. Found by Newton's method on the log-odds of p, then tested at the answer itself: a bad
-    root cannot make the bound too large.
+    Valid with confidence 1 - alpha at every number of votes simultaneously, so the largest of all bounds seen so far is valid
+    too, for a label fixed before the votes. Found by Newton's method on the log-odds of p, then E is evaluated at the result:
+    a bad root cannot make the bound too large.
 
     >>> bool(0.85 < lower_bound(50, 50, 0.001) < 0.001 ** (1 / 50))
     True
     """
     _check_alpha(alpha)
     N, t = np.broadcast_arrays(*_checked(wins, votes))
-    pairs, where = np.unique(np.stack([N.ravel(), t.ravel()]), axis=1, return_inverse=True)
+    pairs, inverse = np.unique(np.stack([N.ravel(), t.ravel()]), axis=1, return_inverse=True)
     wins_, votes_ = pairs[0], pairs[1]
-    some = np.flatnonzero(wins_ > 0)
+    with_wins = np.flatnonzero(wins_ > 0)
     p = np.zeros(len(wins_))
-    if len(some):
-        p[some] = _root(wins_[some], votes_[some], -math.log(alpha))
-    return p[where.ravel()].reshape(N.shape)
+    if len(with_wins):
+        p[with_wins] = _root(wins_[with_wins], votes_[with_wins], -math.log(alpha))
+    return p[inverse.ravel()].reshape(N.shape)
 
 
 def boundaries(p: float, looks: ArrayLike, alpha: float) -> NDArray[np.int64]:
-    """Least wins [J] at each of the looks with E_t(p) >= 1/alpha; one more than the votes where even all of them do not do.
+    """Least number of wins [J] at each look with E_t(p) >= 1/alpha; votes + 1 where winning every vote is not enough.
 
     By bisection: for q > p more wins make every (q/p)^N ((1-q)/(1-p))^(t-N) larger, so E grows with the wins.
     """
@@ -86,7 +86,7 @@ def boundaries(p: float, looks: ArrayLike, alpha: float) -> NDArray[np.int64]:
 
 
 def least_votes(p: float, alpha: float) -> int:
-    """The least number of votes that can reject p, all of them won.
+    """The least number of votes that rejects p when all of them are won.
 
     >>> least_votes(0.5, 0.001)
     12
@@ -108,27 +108,27 @@ def least_votes(p: float, alpha: float) -> int:
     return high
 
 
-def _root(wins: NDArray[np.int64], votes: NDArray[np.int64], goal: float) -> Floats:
-    """A p for each pair with log E >= goal, and hardly below the largest such p. wins > 0."""
+def _root(wins: NDArray[np.int64], votes: NDArray[np.int64], target: float) -> Floats:
+    """For each pair a p with log E >= target, close to the largest such p. wins > 0."""
     N, t = wins.astype(float), votes.astype(float)
-    square = 2 * (goal + np.log(t + 1) / 2)
-    p = (N + square / 2 - np.sqrt(square * (N * (t - N) / t + square / 4))) / (t + square)
-    for _ in range(_STEPS):
+    z_squared = 2 * (target + np.log(t + 1) / 2)
+    p = (N + z_squared / 2 - np.sqrt(z_squared * (N * (t - N) / t + z_squared / 4))) / (t + z_squared)
+    for _ in range(_NEWTON_STEPS):
         value = log_e(wins, votes, p)
         hazard = np.sqrt(p * (1 - p)) / (2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
         slope = hazard * -np.expm1(-np.maximum(value, 0.0)) - (N - t * p)
-        step = np.where(slope < 0, (value - goal) / slope, 1.0)
+        step = np.where(slope < 0, (value - target) / slope, 1.0)
         p = np.clip(expit(logit(p) - np.clip(step, -2.0, 2.0)), 1e-300, 1 - 2.0**-53)
-    return _settle(p, lambda q: log_e(wins, votes, np.minimum(q, 1 - 2.0**-53)) >= goal, -1)
+    return move_to_safe_side(p, lambda q: log_e(wins, votes, np.minimum(q, 1 - 2.0**-53)) >= target, -1)
 
 
 def _checked(wins: ArrayLike, votes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     N, t = np.asarray(wins, dtype=np.int64), np.asarray(votes, dtype=np.int64)
     if (N < 0).any() or (t < 1).any() or (t < N).any():
-        raise BadInput("wins must lie between 0 and the number of votes, and there must be votes")
+        raise BadInput("wins must lie between 0 and the number of votes, and at least one vote is needed")
     return N, t
 
 
 def _check_alpha(alpha: float) -> None:
     if not 0 < alpha < 0.5:
-        raise BadInput(f"alpha={alpha}: a test that may stop at any time needs a probability between 0 and 1/2")
+        raise BadInput(f"alpha={alpha}: a test that may stop at any time needs alpha strictly between 0 and 1/2")

@@ -1,4 +1,4 @@
-"""Which labels lead: rank verification by two-sided binomial tests of neighbours. [Hung2019], [Jia2020] PREDICT"""
+"""The top-k labels of a vote: rank verification by two-sided binomial tests of neighbours. [Hung2019], [Jia2020] PREDICT"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.special import betainc
 from vauban.bounds.clopper_pearson import Floats
 from vauban.numerics import TAIL
 
-_ROUGH = 1_000  # tosses beyond which SciPy's tails are wrong by more than a rounding, though by less than TAIL
+_INEXACT_ABOVE = 1_000  # tosses above which SciPy's tails are wrong by more than one rounding, though by less than TAIL
 
 
 def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
@@ -21,7 +21,7 @@ def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
     total = np.asarray(total, dtype=np.int64)
     most = np.maximum(np.asarray(wins, dtype=np.int64), total - np.asarray(wins, dtype=np.int64))
     tail = betainc(np.maximum(most, 1), total - most + 1, 0.5)
-    tail = np.where(total > _ROUGH, tail * (1 + TAIL), tail)
+    tail = np.where(total > _INEXACT_ABOVE, tail * (1 + TAIL), tail)
     return np.where(2 * most == total, 1.0, np.minimum(1.0, 2 * tail))
 
 
@@ -40,7 +40,7 @@ def leaders(counts: ArrayLike, k: int, alpha: float) -> tuple[NDArray[np.int64],
 
 
 def least_votes(k: int, alpha: float) -> int:
-    """The least n at which PREDICT can ever decide k labels: the best case, rank by rank from the last one up.
+    """The least n at which PREDICT can decide k labels: the best case, built rank by rank from the last one up.
 
     >>> [least_votes(k, 0.001) for k in (1, 2, 3)]
     [11, 45, 113]

@@ -1,4 +1,4 @@
-"""Bounds on the probability of a label and of its strongest rivals that hold at the same time."""
+"""Simultaneous bounds on the probability of a label and of its strongest rivals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALPHA_SPLIT = {
     "simuem": "alpha / classes on the label's lower bound and on each rival's upper bound",
     "half": "alpha / 2 on the label's lower bound, alpha / 2 shared equally by the rivals' upper bounds",
 }
-"""Every way to bound probabilities at once, and how it splits alpha."""
+"""Every method of simultaneous bounds, and how it splits alpha. Manifests store these texts and `verify` compares them."""
 
 
 def default_bounds(k: int) -> str:
@@ -33,7 +33,7 @@ class ProbabilityBounds:
     rivals: Floats
 
     def widened(self, deviation: float) -> ProbabilityBounds:
-        """The same for the ideal law, when the votes came from one at most `deviation` away in total variation."""
+        """Bounds under the ideal law, when the votes came from a law at most `deviation` away in total variation."""
         if deviation == 0.0:
             return self
         return ProbabilityBounds(np.maximum(self.label - deviation, 0.0), np.minimum(self.rivals + deviation, 1.0))
@@ -41,7 +41,7 @@ class ProbabilityBounds:
     def sums(self) -> Floats:
         """Upper bounds [m, k] on the summed probability of the t weakest of the k rivals, t = 1..k.
 
-        [Jia2020] section 3.2.1: the sum of the t bounds, and never more than what the label leaves.
+        [Jia2020] section 3.2.1: the sum of the t bounds, and never more than 1 - label.
         """
         return np.minimum(np.cumsum(self.rivals, axis=1), (1.0 - self.label)[:, None])
 
@@ -49,14 +49,14 @@ class ProbabilityBounds:
 def probability_bounds(
     counts: ArrayLike, labels: ArrayLike, *, k: int, alpha: float, method: str = "simuem"
 ) -> ProbabilityBounds:
-    """Bound the label from below and its k strongest rivals from above, all at once with confidence 1 - alpha.
+    """Bound the label from below and its k strongest rivals from above, simultaneously with confidence 1 - alpha.
 
     `counts` [m, c] integers, every row the same number of votes; `labels` [m], fixed before these votes were drawn.
-    - "binocp": alpha on the label; a rival has at most what the label leaves. [Jia2020] Eq. 4
+    - "binocp": alpha on the label; a rival has at most 1 - the label's bound. [Jia2020] Eq. 4
     - "simuem": alpha / c for each class. [Jia2020] Eq. 5 and 6
     - "half": alpha / 2 on the label, alpha / 2 shared by the c - 1 rivals.
     """
-    choose("way to bound probabilities", method, ALPHA_SPLIT)
+    choose("method for probability bounds", method, ALPHA_SPLIT)
     counts, labels, n = checked_counts(counts, labels)
     classes = counts.shape[1]
     check_k(k, classes)
@@ -76,10 +76,9 @@ def probability_bounds(
 
 
 def checked_counts(
-    counts: ArrayLike, labels: ArrayLike, *, alike: bool = True
+    counts: ArrayLike, labels: ArrayLike, *, equal_totals: bool = True
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return counts [m, c], labels [m] and the votes per row (of the first one, unless all must be `alike`), or say which
-    row is wrong."""
+    """Checked counts [m, c], checked labels [m] and the votes of row 0; of every row, if `equal_totals` are required."""
     try:
         table = np.asarray(counts)
     except ValueError:
@@ -91,19 +90,19 @@ def checked_counts(
             raise BadInput("counts must be whole numbers: give the votes themselves, not their averages")
         table = table.astype(np.int64)
     table = table.astype(np.int64, copy=False)
-    which = check_labels(labels, len(table), table.shape[1])
+    checked_labels = check_labels(labels, len(table), table.shape[1])
     if len(table) and table.max() > 2**62 // table.shape[1]:
         raise BadInput(
-            f"input {int(table.max(axis=1).argmax())} has a count of {table.max()}: that many votes nobody cast"
+            f"input {int(table.max(axis=1).argmax())} has a count of {table.max()}: too many votes for 64-bit counts"
         )
     if (table < 0).any():
         raise BadInput(f"input {np.argwhere(table < 0)[0][0]} has a negative count")
     votes = table.sum(axis=1)
-    if len(votes) == 0 or (alike and votes[0] == 0):
+    if len(votes) == 0 or (equal_totals and votes[0] == 0):
         raise BadInput("there are no votes to count")
-    if alike and (votes != votes[0]).any():
+    if equal_totals and (votes != votes[0]).any():
         odd = int(np.flatnonzero(votes != votes[0])[0])
         raise BadInput(
             f"input {odd} has {votes[odd]} votes where input 0 has {votes[0]}: every row needs the same number"
         )
-    return table, which, int(votes[0])
+    return table, checked_labels, int(votes[0])

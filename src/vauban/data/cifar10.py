@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset
 from vauban.data.kinds import register
+from vauban.data.locations import SEARCHED, SPLIT, existing_folder, parts, search_roots
 from vauban.data.pickles import PickledArray, read_pickle
-from vauban.data.places import SEARCHED, SPLIT, existing_folder, parts, search_roots
 from vauban.errors import BadInput
 from vauban.specs import Parameter
 
@@ -25,7 +25,7 @@ _PIXELS = 3 * 32 * 32
 
 
 def found() -> bool:
-    """Return whether the test batch lies in one of the folders that are searched."""
+    """Return whether one of the searched folders holds the test batch."""
     return bool(_complete(_candidates(None), _BATCHES["test"]))
 
 
@@ -47,7 +47,7 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
 
 
 def _candidates(path: str | None) -> list[Path]:
-    searched = [place for root in search_roots() for place in (root, root / "cifar10")]
+    searched = [folder for root in search_roots() for folder in (root, root / "cifar10")]
     roots = searched if path is None else [existing_folder(path)]
     return [folder for root in roots for folder in (root, *(root / layout for layout in _LAYOUTS))]
 
@@ -67,8 +67,8 @@ def _locate(path: str | None, batches: list[str]) -> list[Path]:
     where = f"path={path}" if path is not None else f"none of {SEARCHED}"
     verb = "does not hold" if path is not None else "holds"
     raise BadInput(
-        f"{where} {verb} all of {', '.join(batches)} (.bin, or pickles without an ending); give "
-        f"cifar10:path=FOLDER, FOLDER being or holding {' or '.join(_LAYOUTS)}"
+        f"{where} {verb} all of {', '.join(batches)} (.bin, or pickles without a suffix); give "
+        f"cifar10:path=FOLDER, where FOLDER is or holds {' or '.join(_LAYOUTS)}"
     )
 
 
@@ -76,7 +76,7 @@ def _binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     raw = np.fromfile(path, np.uint8)
     if raw.size == 0 or raw.size % (1 + _PIXELS):
         raise BadInput(
-            f"{path} has {raw.size} bytes, no multiple of {1 + _PIXELS}, a picture: it is truncated or no CIFAR-10"
+            f"{path} has {raw.size} bytes, no multiple of {1 + _PIXELS} (one picture): it is truncated, or not CIFAR-10"
         )
     records = raw.reshape(-1, 1 + _PIXELS)
     return records[:, 1:], records[:, 0]
@@ -88,11 +88,11 @@ def _pickled(path: Path) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     data, labels = (fields.get(key.encode(), fields.get(key)) for key in ("data", "labels"))
     try:
         pixels = data.integers() if isinstance(data, PickledArray) else None
-        answers = labels.integers() if isinstance(labels, PickledArray) else np.asarray(labels)
+        targets = labels.integers() if isinstance(labels, PickledArray) else np.asarray(labels)
     except ValueError as problem:
         raise BadInput(f"{path} {problem}") from None
     if pixels is None or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
         raise BadInput(f"{path} is no CIFAR-10 batch: 'data', bytes [m, {_PIXELS}], is needed")
-    if answers.dtype.kind not in "iu" or answers.shape != pixels.shape[:1]:
+    if targets.dtype.kind not in "iu" or targets.shape != pixels.shape[:1]:
         raise BadInput(f"{path} is no CIFAR-10 batch: 'labels', {len(pixels)} integers, is needed")
-    return pixels, answers
+    return pixels, targets

@@ -1,4 +1,4 @@
-"""What every reader returns: inputs, their labels and the names of the classes, checked once."""
+"""The data set that every reader returns: checked inputs, labels and class names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vauban.validation import check_labels
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Inputs on the 8-bit grid or as floats, and what they show.
+    """Inputs on the 8-bit grid or as floats, and their labels.
 
     images: uint8 [m, channels, height, width], or float32 [m, ...]; labels: int64 [m] or None;
-    num_classes: 0 when nothing says how many there are; name: the spec that loads it again. index: int64 [m], the number of
-    each input in the whole data set; names: the file of each input, where it has one; classes_fixed: whether the number of
-    classes is stated, not read off the labels or folders.
+    num_classes: 0 if it is unknown; name: the spec that loads it again. index: int64 [m], the number of
+    each input in the whole data set; names: the file of each input, if it has one; classes_fixed: whether the number of
+    classes is given and not inferred from the labels or folders.
     """
 
     images: NDArray[Any]
@@ -73,7 +73,7 @@ class Dataset:
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:
-    """Return the class names "0", "1", … where nothing better is known."""
+    """Return the class names "0", "1", …, used if no others are known."""
     return tuple(map(str, range(num_classes)))
 
 
@@ -91,7 +91,7 @@ def _check_labels(labels: NDArray[Any], count: int, num_classes: int, name: str)
     if len(labels) != count:
         raise BadInput(
             f"{name}: {count} inputs and {len(labels)} labels, so the first without a partner is "
-            f"{min(count, len(labels))}; there must be one label an input"
+            f"{min(count, len(labels))}; one label per input is needed"
         )
     try:
         check_labels(labels, count, num_classes)

@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and its relatives: the copy of MNIST inside the package, and folders of others."""
+"""Reads IDX files, the format of MNIST and similar data sets: the packaged MNIST, and other folders."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset, numbered
 from vauban.data.kinds import register
-from vauban.data.places import PATH, SPLIT, existing_folder, parts
+from vauban.data.locations import PATH, SPLIT, existing_folder, parts
 from vauban.errors import BadInput
 from vauban.specs import Parameter
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES = 0x08
-_CHUNK = 1 << 24
+_CHUNK = 1 << 24  # bytes read at a time
 
 
 def mnist_found() -> bool:
-    """Return whether the package holds its copy of MNIST."""
+    """Return whether the package contains MNIST."""
     return (files("vauban.data") / "mnist" / "t10k-images-idx3-ubyte.gz").is_file()
 
 
@@ -40,7 +40,7 @@ def mnist_found() -> bool:
     found=mnist_found,
 )
 def mnist(values: Mapping[str, Any], name: str) -> Dataset:
-    """Return the MNIST inside the package, uint8 [m, 1, 28, 28]."""
+    """Return the packaged MNIST, uint8 [m, 1, 28, 28]."""
     return _read(files("vauban.data") / "mnist", values["split"], 10, name)
 
 
@@ -83,32 +83,32 @@ def _parse(stream: IO[bytes], path: str, dimensions: int) -> NDArray[np.uint8]:
     size = int(np.prod(shape, dtype=object))
     body = _read_up_to(stream, size)
     if len(body) < size:
-        raise BadInput(f"{path} is truncated: {len(body)} bytes of the {size} its header promises; fetch it again")
+        raise BadInput(f"{path} is truncated: {len(body)} bytes of the {size} that its header states; fetch it again")
     if stream.read(1):
-        raise BadInput(f"{path} holds more than the {size} bytes its header {list(shape)} promises; fetch it again")
+        raise BadInput(f"{path} holds more than the {size} bytes that its header {list(shape)} states; fetch it again")
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
 def _read_up_to(stream: IO[bytes], size: int) -> bytearray:
-    """Read in pieces, so that a false header cannot ask for more memory than the file fills."""
+    """Read up to `size` bytes in pieces, so that a false header cannot allocate more memory than the file has."""
     body = bytearray()
     while len(body) < size and (piece := stream.read(min(_CHUNK, size - len(body)))):
         body += piece
     return body
 
 
-def _read(place: Path | Traversable, split: str, classes: int | None, name: str) -> Dataset:
+def _read(root: Path | Traversable, split: str, classes: int | None, name: str) -> Dataset:
     images, labels = [], []
     for part in parts(split):
-        pictures = read_idx(_find(place, _PREFIX[part], "images", 3), 3)
-        answers = read_idx(_find(place, _PREFIX[part], "labels", 1), 1)
-        if len(pictures) != len(answers):
+        pictures = read_idx(_find(root, _PREFIX[part], "images", 3), 3)
+        targets = read_idx(_find(root, _PREFIX[part], "labels", 1), 1)
+        if len(pictures) != len(targets):
             raise BadInput(
-                f"{name}: the {part} files hold {len(pictures)} images and {len(answers)} labels, so number "
-                f"{min(len(pictures), len(answers))} has no partner; use files that belong together"
+                f"{name}: the {part} files hold {len(pictures)} images and {len(targets)} labels, so number "
+                f"{min(len(pictures), len(targets))} has no partner; use files that belong together"
             )
         images.append(pictures[:, None])
-        labels.append(answers)
+        labels.append(targets)
     if len({pictures.shape[1:] for pictures in images}) > 1:
         raise BadInput(f"{name}: train images are {images[0].shape[1:]} and test images {images[1].shape[1:]}")
     joined = np.concatenate(labels).astype(np.int64)
@@ -116,9 +116,9 @@ def _read(place: Path | Traversable, split: str, classes: int | None, name: str)
     return Dataset(np.concatenate(images), joined, count, numbered(count), name, classes_fixed=classes is not None)
 
 
-def _find(place: Path | Traversable, prefix: str, what: str, dimensions: int) -> Path | Traversable:
-    names = [f"{prefix}-{what}{mark}idx{dimensions}-ubyte{end}" for mark in "-." for end in ("", ".gz")]
+def _find(root: Path | Traversable, prefix: str, what: str, dimensions: int) -> Path | Traversable:
+    names = [f"{prefix}-{what}{separator}idx{dimensions}-ubyte{suffix}" for separator in "-." for suffix in ("", ".gz")]
     for name in names:
-        if (found := place / name).is_file():
+        if (found := root / name).is_file():
             return found
-    raise BadInput(f"{place} holds none of {', '.join(names)}; one of them is needed")
+    raise BadInput(f"{root} holds none of {', '.join(names)}; one of them is needed")

@@ -1,4 +1,4 @@
-"""Folders of pictures, one sub-folder for each class."""
+"""Reads folders of pictures with one sub-folder per class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset
 from vauban.data.kinds import register
-from vauban.data.places import PATH, existing_folder
+from vauban.data.locations import PATH, existing_folder
 from vauban.errors import BadInput, MissingExtra
 from vauban.specs import Parameter
 
@@ -53,8 +53,8 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
 
     Only pictures 0, every, 2*every, … (at most `limit`) are opened.
 
-    Classes are the sub-folders in sorted order, and so are the pictures in each. With `size` a picture is scaled
-    until its short side is that long, then its centre is cut out; without, all must have one shape.
+    Classes are the sub-folders in sorted order; the pictures of each are sorted too. With `size` a picture is scaled until its
+    short side has that length and its centre is cropped; without it, all pictures must have one shape.
     """
     try:
         from PIL import Image
@@ -72,7 +72,7 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
             with Image.open(path) as picture:
                 pixels = _pixels(picture, values["size"], values["channels"])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
-            raise BadInput(f"{path} cannot be read as a picture ({problem}); mend or remove it") from None
+            raise BadInput(f"{path} cannot be read as a picture ({problem}); repair or remove it") from None
         if images is None:
             images = np.empty((len(listed), *pixels.shape), np.uint8)
         if pixels.shape != images.shape[1:]:

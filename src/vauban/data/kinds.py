@@ -1,4 +1,4 @@
-"""Kinds of data by name: how each is written and read; other packages bring theirs by the entry point group vauban.data."""
+"""Registry of kinds of data sets; other packages add theirs through the entry point group vauban.data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Reader = Callable[..., Dataset]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of data: its parameters, its reader, and what a listing says of it.
+    """One kind of data: its parameters, its reader, and the texts of its row in `vauban data`.
 
     `read(values, name)` returns the data set for the parameters' values; `selects`: whether it also takes `every` and `limit`
-    and then opens no other file. `found`: whether the data is there without a path.
+    and then opens only the selected files. `found`: returns whether the data is available without a path.
     """
 
     parameters: Mapping[str, Parameter]
@@ -49,12 +49,12 @@ def register(
     found: Callable[[], bool] | None = None,
     selects: bool = False,
 ) -> Callable[[Reader], Reader]:
-    """Decorator that makes `read(values: dict, name: str) -> Dataset` a kind of data, loaded as `name:key=value`."""
+    """Decorator that registers `read(values: dict, name: str) -> Dataset` as a kind of data, loaded as `name:key=value`."""
 
-    def keep(read: Reader) -> Reader:
+    def add(read: Reader) -> Reader:
         if name in KINDS:
             raise BadInput(f"the data set {name!r} is registered already: choose another name")
         KINDS[name] = Kind(dict(parameters), read, written, reads, looks, found, selects)
         return read
 
-    return keep
+    return add

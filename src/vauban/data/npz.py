@@ -1,4 +1,4 @@
-"""Arrays saved by numpy.savez, for inputs that are in no other format."""
+"""Reads arrays saved by numpy.savez, for inputs in no other supported format."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ PARAMETERS = {
     reads="arrays of numpy.savez, uint8 or floats, labels optional",
 )
 def read(values: Mapping[str, Any], name: str) -> Dataset:
-    """Return the arrays of one .npz file: uint8 stays, other floats become float32.
+    """Return the arrays of one .npz file: uint8 stays uint8, floats become float32.
 
-    Greys [m, h, w] gain a channel and layout=hwc is turned into [m, c, h, w]; other shapes stay. `classes` is a number
-    or names joined by /; without it, the largest label + 1. Labels may be missing unless labels= names them.
+    Grey pictures [m, h, w] get a channel and layout=hwc is transposed to [m, c, h, w]; other shapes stay. `classes` is a number
+    or names joined by /; by default the largest label + 1. Labels may be missing unless labels= names them.
     """
     arrays = _load(values["path"], (values["images"], values["labels"] or "labels"))
     for key in (values["images"], values["labels"]):
@@ -60,11 +60,11 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     labels = arrays.get(values["labels"] or "labels")
     if labels is not None and labels.dtype.kind not in "iu":
         raise BadInput(f"{name}: labels are {labels.dtype}; integers are needed, labels.astype(numpy.int64)")
-    classes, stated = values["classes"], values["classes"] is not None
-    if not stated:
+    classes, given = values["classes"], values["classes"] is not None
+    if not given:
         classes = numbered(0 if labels is None else int(labels.max(initial=-1)) + 1)
-    answers = None if labels is None else labels.astype(np.int64)
-    return Dataset(images, answers, len(classes), classes, name, classes_fixed=stated)
+    targets = None if labels is None else labels.astype(np.int64)
+    return Dataset(images, targets, len(classes), classes, name, classes_fixed=given)
 
 
 def _images(images: NDArray[Any], layout: str, name: str) -> NDArray[Any]:

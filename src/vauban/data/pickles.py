@@ -1,4 +1,4 @@
-"""Reads pickles of plain values and byte or integer arrays, and executes nothing that they ask for."""
+"""Reads pickles of plain values and byte or integer arrays without executing anything they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INTEGERS = frozenset(f"{kind}{width}" for kind in "iu" for width in (1, 2, 4, 8
 
 
 def read_pickle(path: Path) -> Any:
-    """Return what the pickle at `path` holds; `PickledArray` stands where it has numpy arrays.
+    """Return the contents of the pickle at `path`, with a `PickledArray` for every numpy array.
 
     Python 2 strings stay bytes. A pickle that names anything but numpy's array constructors is refused.
     """
@@ -30,7 +30,7 @@ def read_pickle(path: Path) -> Any:
 
 
 class PickledArray:
-    """An array as its pickle describes it; numpy sees the bytes only once shape and dtype are known to be plain."""
+    """An array as its pickle describes it; numpy gets the bytes only after shape and dtype have been checked."""
 
     def __init__(self) -> None:
         self._state: tuple[Any, ...] = ()
@@ -39,7 +39,7 @@ class PickledArray:
         self._state = state
 
     def integers(self) -> NDArray[Any]:
-        """Return the array, any shape, of an integer dtype."""
+        """Return the array, of any shape and an integer dtype."""
         match self._state:
             case (int(), tuple(shape), _PickledDtype() as dtype, bool(by_column), bytes(data)) if _plain(shape):
                 flat = np.frombuffer(data, dtype.integer())
@@ -67,18 +67,18 @@ class _PickledDtype:
 
 
 class _Global:
-    """What a pickle gets for a global it names: it can be called as numpy's would be, and not be altered."""
+    """Replaces a global that a pickle names: it can be called like numpy's, but not modified."""
 
-    __slots__ = ("_stand_in",)
+    __slots__ = ("_replacement",)
 
-    def __init__(self, stand_in: Callable[..., Any]):
-        self._stand_in = stand_in
+    def __init__(self, replacement: Callable[..., Any]):
+        self._replacement = replacement
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._stand_in(*arguments)
+        return self._replacement(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        raise BadInput("tries to alter what it names, which no data file needs; nothing in it was run")
+        raise BadInput("tries to modify what it names, which no data file needs; nothing in it was run")
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> PickledArray:
@@ -90,7 +90,7 @@ def _dtype(name: Any, align: Any = False, copy: Any = True) -> _PickledDtype:
 
 
 def _encode(text: str, encoding: Any) -> bytes:
-    """Python 3 writes the bytes of an array so in Python 2's protocol."""
+    """Decodes array bytes as Python 3 writes them in Python 2's pickle protocol."""
     if encoding not in ("latin1", b"latin1"):
         raise BadInput(f"encodes text as {encoding!r}; only latin1 is read")
     return text.encode("latin1")
@@ -100,7 +100,7 @@ def _ndarray(*arguments: Any) -> PickledArray:
     raise BadInput("builds an array in a way numpy does not write; nothing in it was run")
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+_REPLACEMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy", "ndarray"): _ndarray,
@@ -111,6 +111,6 @@ _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _STAND_INS:
+        if (module, name) not in _REPLACEMENTS:
             raise BadInput(f"asks to run {module}.{name}, which no data file needs: refused, nothing in it was run")
-        return _Global(_STAND_INS[module, name])
+        return _Global(_REPLACEMENTS[module, name])

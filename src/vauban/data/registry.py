@@ -10,13 +10,13 @@ import numpy as np
 from vauban.data import cifar10, idx, images, npz  # noqa: F401 (each registers its kind)
 from vauban.data.dataset import Dataset
 from vauban.data.kinds import KINDS
-from vauban.data.places import SPLIT
+from vauban.data.locations import SPLIT
 from vauban.specs import Parameter, Spec, read_params
 
 
 @dataclass(frozen=True)
 class DataListing:
-    """A row of `vauban data`; found is None where that depends on the path= given."""
+    """A row of `vauban data`; found is None if it depends on the path= given."""
 
     name: str
     written: str
@@ -36,7 +36,7 @@ def load(spec: str | Spec) -> Dataset:
 def load_some(spec: str | Spec, every: int = 1, limit: int | None = None) -> Dataset:
     """Return inputs 0, every, 2*every, … (at most `limit`) of a data set; its `index` says which they are.
 
-    Where each input has a file of its own the others are not even opened.
+    If each input has its own file, the other files are not opened.
     """
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
     kind = KINDS[parsed.name]
@@ -55,7 +55,7 @@ def with_split(spec: str, split: str) -> Spec:
 
 
 def describe() -> list[DataListing]:
-    """Return one row for each kind of data: how it is written, what it reads, where it looks, whether it is there."""
+    """Return one row per kind of data: how it is written, what it reads, where it looks, whether it is found."""
     kinds = {name: KINDS[name] for name in KINDS.names()}
     return [
         DataListing(name, kind.written, kind.reads, kind.looks, kind.found() if kind.found else None)
@@ -64,6 +64,6 @@ def describe() -> list[DataListing]:
 
 
 def _normalised(spec: Spec, parameters: Mapping[str, Parameter]) -> str:
-    """Write `spec` with its defaults filled in and its keys in one order, so that equal data have equal names."""
+    """The text of `spec` with defaults filled in and keys in a fixed order, so that equal data have equal names."""
     filled = {key: spec.params.get(key, parameter.default) for key, parameter in parameters.items()}
     return str(Spec(spec.name, {key: str(text) for key, text in filled.items() if text is not None}))

@@ -1,4 +1,4 @@
-"""Mathematics: from probability bounds, or from the votes of all views, to certified radii. Pure functions, no torch."""
+"""Mathematics: certified radii, from probability bounds or from the votes of all views. Pure functions, no torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import_modules(__name__)  # every law registers itself
 
 
 def law(smoothing: str | Spec) -> AnyLaw:
-    """The law behind a smoothing, for example `law("gaussian:sigma=0.5")`; a wrong text is answered with right ones.
+    """The law of a smoothing, for example `law("gaussian:sigma=0.5")`; the error for a wrong text shows right ones.
 
-    Where there is an exact form it is meant, unless the text says sampled=true.
+    A smoothing with an exact and a sampled form gets the exact one unless the text says sampled=true.
     """
     spec = Spec.parse(smoothing) if isinstance(smoothing, str) else smoothing
     forms = LAWS[spec.name]
@@ -25,10 +25,10 @@ def law(smoothing: str | Spec) -> AnyLaw:
 
 
 def sampled_law(smoothing: str | Spec) -> Law:
-    """The law behind a sampled smoothing; an exact one is refused."""
+    """The law of a sampled smoothing; an exact one is refused."""
     found = law(smoothing)
     if not isinstance(found, Law):
-        raise BadInput(f"{found.spec} is exact, and a sampled form is needed here: add sampled=true where there is one")
+        raise BadInput(f"{found.spec} is exact, and a sampled form is needed here: add sampled=true if it has one")
     return found
 
 
@@ -37,4 +37,4 @@ def _sampled(spec: Spec) -> bool:
     try:
         return flag(spec.params.get("sampled", "false"))
     except ValueError:
-        return True  # the sampled law says what is wrong with it
+        return True  # the sampled law raises the error

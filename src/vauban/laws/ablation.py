@@ -1,4 +1,4 @@
-"""Keeping a few pixels and hiding the rest, against attacks that change a few. [Levine2020], [Jia2022]"""
+"""Random ablation: a few pixels are kept and the rest hidden, against attacks on few pixels. [Levine2020], [Jia2022]"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.simultaneous import ProbabilityBounds
 from vauban.errors import BadInput
 from vauban.laws.law import Law, register
-from vauban.laws.subsets import draw_deviation, meeting
+from vauban.laws.subsets import draw_deviation, hit_probability
 from vauban.numerics import DOWN, PROBABILITY, UP
 from vauban.specs import Parameter, choose
 from vauban.threats import L0, L0_FEATURES, Threat
@@ -23,7 +23,7 @@ from vauban.threats import L0, L0_FEATURES, Threat
 NULLS = ("multichannel", "mean")
 UNITS = ("pixel", "feature")
 
-_MOST = 10**7
+_MAX_FEATURES = 10**7
 
 
 @register
@@ -31,14 +31,15 @@ _MOST = 10**7
 class AblationLaw(Law):
     """`retained` of d pixels (or features) are kept, chosen uniformly without replacement; the others become NULL.
 
-    A view that keeps no changed pixel is the same at both points, and Delta(r) = 1 - C(d-r, e) / C(d, e) of them keep one:
-    U = min(1, p + Delta), L = max(0, p - Delta), whatever NULL looks like. [Levine2020] Theorem 1, [Jia2022] Theorem 1
+    With e = `retained`, a fraction Delta(r) = 1 - C(d-r, e) / C(d, e) of the views keeps one of r changed pixels; every other
+    view is the same before and after the attack. So U = min(1, p + Delta), L = max(0, p - Delta), whatever NULL looks like.
+    [Levine2020] Theorem 1, [Jia2022] Theorem 1
 
-    Probabilities are multiples of 1 / C(d, e), so a lower bound may be raised to the next one and an upper bound lowered:
+    Probabilities are multiples of 1 / C(d, e), so a lower bound may be rounded up to the next one and an upper bound down:
     p' of [Jia2022] Eq. 4. Bounds are taken to be right to 1e-12 and no better, hence p' = ceil((p - 1e-12) C) / C for a
     lower bound: that is less than p as soon as C >= 1e12, so p' is skipped there and nothing is lost. With p' the radius is
-    tight up to ties for every k, and not only "almost" ([Jia2022] Theorem 2): what each rival lacks to draw level is a
-    whole number of views. `features` (d) is read off the input's shape where it is not given.
+    tight up to ties for every k, and not only "almost" ([Jia2022] Theorem 2): each rival's gap to the label is a whole number
+    of views. `features` (d) is taken from the input's shape if it is not given.
 
     >>> law = AblationLaw(retained=45, features=784)
     >>> float(law.most(0.0, 8).round(4)), float(law.least(1.0, 8).round(4))
@@ -66,21 +67,21 @@ class AblationLaw(Law):
             raise BadInput(
                 f"retained={self.retained}: how many {self.unit}s are kept, one or more, is needed; for example 45 of 784"
             )
-        if self.features is not None and self.features > _MOST:
-            raise BadInput(f"features={self.features}: more than {_MOST:,} are not tabulated here")
+        if self.features is not None and self.features > _MAX_FEATURES:
+            raise BadInput(f"features={self.features}: at most {_MAX_FEATURES:,} are supported")
         if self.features is not None and self.features <= self.retained:
             raise BadInput(f"retained={self.retained} of {self.features} {self.unit}s hides nothing: keep fewer")
         if not math.isfinite(self.mean):
             raise BadInput(f"mean={self.mean}: a finite number is needed, for example 0.5")
         if self.null != "mean" and self.mean != 0.5:
-            raise BadInput(f"mean={self.mean} says nothing with null={self.null}: write null=mean,mean={self.mean}")
+            raise BadInput(f"mean={self.mean} has no effect with null={self.null}: write null=mean,mean={self.mean}")
 
     @property
     def threat(self) -> Threat:
         return L0 if self.unit == "pixel" else L0_FEATURES
 
     def for_shape(self, shape: Sequence[int]) -> Self:
-        """The law on inputs [channels, height, width], whose pixels hold all channels; or of numbers each by itself."""
+        """The law on inputs [channels, height, width], where a pixel is all its channels; else every number is a unit."""
         pixels = math.prod(shape[1:] if self.unit == "pixel" and len(shape) == 3 else shape)
         if self.features not in (None, pixels):
             raise BadInput(f"features={self.features}, but inputs of shape {tuple(shape)} have {pixels} {self.unit}s")
@@ -94,35 +95,35 @@ class AblationLaw(Law):
         return self.features
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return np.minimum(1.0, (self.lowered(p) + self._delta(r)) * UP)
+        return np.minimum(1.0, (self.rounded_down(p) + self._delta(r)) * UP)
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return np.maximum(0.0, self.raised(p) * DOWN - self._delta(r) * UP)
+        return np.maximum(0.0, self.rounded_up(p) * DOWN - self._delta(r) * UP)
 
     def _delta(self, r: ArrayLike) -> Floats:
-        table = meeting(self.total, self.retained)
+        table = hit_probability(self.total, self.retained)
         return table[np.minimum(np.ceil(r), len(table) - 1).astype(np.int64)]
 
-    def raised(self, p: ArrayLike) -> Floats:
+    def rounded_up(self, p: ArrayLike) -> Floats:
         """The least multiple of 1 / C(d, e) at or above lower bounds p [...]: [Jia2022] Eq. 4, never less than p."""
         p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
         return p if outcomes is None else np.maximum(p, np.ceil((p - PROBABILITY) * outcomes) / outcomes)
 
-    def lowered(self, p: ArrayLike) -> Floats:
+    def rounded_down(self, p: ArrayLike) -> Floats:
         """The largest multiple of 1 / C(d, e) at or below upper bounds p [...]: [Jia2022] Eq. 4, never more than p."""
         p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
         return p if outcomes is None else np.minimum(p, np.floor((p + PROBABILITY) * outcomes) / outcomes)
 
     def calibrated(self, bounds: ProbabilityBounds) -> ProbabilityBounds:
         """Every bound as p' before rivals are summed: a sum of floors may be less than the floor of the sum."""
-        return ProbabilityBounds(self.raised(bounds.label), self.lowered(bounds.rivals))
+        return ProbabilityBounds(self.rounded_up(bounds.label), self.rounded_down(bounds.rivals))
 
     @property
     def scale(self) -> float:
         return float(max(1, self.total // (2 * self.retained)))
 
     @property
-    def farthest(self) -> float:
+    def max_distance(self) -> float:
         return float(self.total - self.retained)
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
@@ -130,7 +131,7 @@ class AblationLaw(Law):
         return draw_deviation(total, min(self.retained, total - self.retained))
 
     def information(self, values: int) -> float:
-        """Bits that a view tells of an input whose units take `values` values, all as likely. [Levine2020] Eq. 20"""
+        """Bits of information in a view, if each unit takes `values` equally likely values. [Levine2020] Eq. 20"""
         return self.retained * math.log2(values)
 
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 from vauban.errors import BadInput
-from vauban.laws.designs.law import LISTED, DesignLaw, fraction
-from vauban.laws.designs.metrics import Tabled
+from vauban.laws.designs.law import LIST_PARAMETERS, DesignLaw, fraction
+from vauban.laws.designs.metrics import Tabulated
 from vauban.specs import Parameter, Spec
 from vauban.threats import Threat
 
@@ -17,16 +17,16 @@ CONCAVE = Threat("concave", "sum of g(|change|) over all numbers", "units of g, 
 
 @dataclass(frozen=True)
 class ConcaveLaw(DesignLaw):
-    """A list of views for which the sum of g(|change|) is a bound on how many of them change; radii are such sums.
+    """A list of views of which at most the rate times the sum of g(|change|) change; radii are such sums.
 
-    [Levine2023] Theorem 4.3. It has no text form: its spec names g by a hash, and nothing can be built from that.
+    [Levine2023] Theorem 4.3. The law cannot be built from text: its spec holds only a hash of g.
 
-    >>> law = ConcaveLaw(Tabled.of(lambda z: min(2 * z, 1), 10), budget=40, levels=10)
-    >>> law.views, law.design.weights, law.within([3])
+    >>> law = ConcaveLaw(Tabulated.of(lambda z: min(2 * z, 1), 10), budget=40, levels=10)
+    >>> law.views, law.design.weights, law.radius_tolerating([3])
     (40, ((5, 8),), array([0.1]))
     """
 
-    g: Tabled
+    g: Tabulated
     scale: Fraction = Fraction(1)
     offsets: int = 0
     representation: str = "upper_lower"
@@ -34,7 +34,7 @@ class ConcaveLaw(DesignLaw):
     budget: int = 1000
     levels: int = 255
     name: ClassVar[str] = "concave"
-    parameters: ClassVar[dict[str, Parameter]] = {"scale": Parameter(fraction, default=Fraction(1)), **LISTED}
+    parameters: ClassVar[dict[str, Parameter]] = {"scale": Parameter(fraction, default=Fraction(1)), **LIST_PARAMETERS}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class ConcaveLaw(DesignLaw):
             raise BadInput(f"g has {len(self.g.values)} values: levels={self.levels} needs {self.levels + 1}")
 
     @property
-    def metric(self) -> Tabled:
+    def metric(self) -> Tabulated:
         return self.g
 
     @property

@@ -1,7 +1,7 @@
-"""What a radius in one threat is worth in another: always the weaker claim, always rounded down.
+"""Conversion of radii from one threat to another: always a weaker claim, always rounded down.
 
-Inputs hold numbers in [0, 1] before and after an attack, so that no feature changes by more than 1. A measured radius keeps
-the ball (open or closed) of the one it came from; a counted one is closed. With |d| the changes, n features, c channels:
+Inputs hold numbers in [0, 1] before and after an attack, so that no feature changes by more than 1. A real-valued radius keeps
+the ball (open or closed) of its source; an integer radius is closed. With |d| the changes, n features, c channels:
 
 | from           | to             | radius           | because                                                            |
 | -------------- | -------------- | ---------------- | ------------------------------------------------------------------ |
@@ -18,7 +18,7 @@ the ball (open or closed) of the one it came from; a counted one is closed. With
 | wasserstein    | wasserstein-l2 | R / sqrt 2       | abs z_1 <= sqrt 2 abs z_2 in the plane (Corollary D.3)             |
 | wasserstein-l2 | wasserstein    | R                | abs z_2 <= abs z_1                                                 |
 
-From closed balls, k <= R^p. There is nothing from Wasserstein to L1, whose attacks need not keep the mass.
+From closed balls, k <= R^p. No radius converts from Wasserstein to L1, whose attacks need not keep the mass.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.threats import Threat
 
-COUNTED = ["l0", "l0-features", "patch"]
+INTEGER_TARGETS = ["l0", "l0-features", "patch"]
 _TARGETS = {
-    "l2": ["l1", *COUNTED],
-    "l1": [*COUNTED, "wasserstein", "wasserstein-l2"],
+    "l2": ["l1", *INTEGER_TARGETS],
+    "l1": [*INTEGER_TARGETS, "wasserstein", "wasserstein-l2"],
     "l0": ["l0-features", "patch"],
     "l0-features": ["l0", "patch"],
     "wasserstein": ["wasserstein-l2"],
     "wasserstein-l2": ["wasserstein"],
 }
-_WHOLE_POWERS = 64
+_MAX_EXACT_EXPONENT = 64
 
 
 def targets(source: Threat) -> list[str]:
-    """What radii of `source` can be converted to, by name; from l1 also to any lq with 0 < q < 1, as l1/2.
+    """Names of the threats to which radii of `source` can be converted; l1 also converts to any lq, 0 < q < 1, as l1/2.
 
     >>> from vauban.threats import L2
     >>> targets(L2)
     ['l1', 'l0', 'l0-features', 'patch']
     """
-    return ["l1", *COUNTED] if _fraction(source.name) else list(_TARGETS.get(source.name, []))
+    return ["l1", *INTEGER_TARGETS] if _fraction(source.name) else list(_TARGETS.get(source.name, []))
 
 
 def convert(
@@ -63,8 +63,8 @@ def convert(
 ) -> Floats:
     """Radii of `source`, any shape, as radii of the threat named `target`, for inputs of `shape` [c, h, w], [h, w] or [w].
 
-    NaN stays NaN; so does, as a count, an open ball of radius 0, which does not even hold the input. `mass`: of each
-    picture, for the way to Wasserstein (1 where pictures were normalised); by default the largest there is, all white.
+    NaN stays NaN; an open ball of radius 0, which does not even contain the input, has no integer radius: NaN too. `mass`: of
+    each picture, for Wasserstein targets (1 if pictures were normalised); by default the largest possible, all white.
 
     >>> from vauban.threats import L2
     >>> convert([0.5, 2.0, float("nan")], L2, "l0", (3, 32, 32))
@@ -73,7 +73,7 @@ def convert(
     if target not in targets(source) and not (source.name == "l1" and _fraction(target)):
         known = ", ".join(targets(source)) + (" and lq with 0 < q < 1, as l1/2" if source.name == "l1" else "")
         raise BadInput(
-            f"a radius in {source.name} says nothing about {target!r}; it does about: {known or 'nothing else'}"
+            f"a radius in {source.name} cannot be converted to {target!r}, only to: {known or 'nothing else'}"
         )
     if not 1 <= len(shape) <= 3:
         raise BadInput(f"inputs of shape {tuple(shape)}: pictures [c, h, w] or [h, w], or lines [w], are needed here")
@@ -85,15 +85,15 @@ def convert(
     if not (masses > 0).all():
         raise BadInput(f"mass {masses.min():g}: a picture's mass is above 0")
     pairs = zip(radii.flat, masses.flat, strict=True)
-    if target in COUNTED:
-        values = [_count(float(r), source, target, shape) for r in radii.flat]
+    if target in INTEGER_TARGETS:
+        values = [_integer_radius(float(r), source, target, shape) for r in radii.flat]
     else:
-        values = [r if not 0 < r < math.inf else _measure(Fraction(r), source, target, size, m) for r, m in pairs]
+        values = [r if not 0 < r < math.inf else _real_radius(Fraction(r), source, target, size, m) for r, m in pairs]
     return np.array(values, dtype=float).reshape(radii.shape)
 
 
-def _measure(r: Fraction, source: Threat, target: str, size: int, mass: float) -> float:
-    """A measured radius from a measured one."""
+def _real_radius(r: Fraction, source: Threat, target: str, size: int, mass: float) -> float:
+    """A real-valued radius from a real-valued one."""
     if source.name == "l2":
         return _rounded_down(max(r, r * r))
     if target == "wasserstein-l2" and source.name == "wasserstein":
@@ -107,8 +107,8 @@ def _measure(r: Fraction, source: Threat, target: str, size: int, mass: float) -
     return _rounded_down(r / (2 * Fraction(mass)))
 
 
-def _count(r: float, source: Threat, target: str, shape: Sequence[int]) -> float:
-    """How many features or pixels, or how large a square, are surely within the radius."""
+def _integer_radius(r: float, source: Threat, target: str, shape: Sequence[int]) -> float:
+    """The number of features or pixels, or the side of a square, that the radius covers."""
     if math.isnan(r) or (r == 0 and source.ball == "open"):
         return math.nan
     size, channels = math.prod(shape), shape[0] if len(shape) == 3 else 1
@@ -121,20 +121,20 @@ def _count(r: float, source: Threat, target: str, shape: Sequence[int]) -> float
         in_features, in_pixels = size, pixels
     else:
         budget = _power(Fraction(r), _fraction(source.name) or Fraction({"l1": 1, "l2": 2}[source.name]))
-        in_features, in_pixels = _most(budget, source), _most(budget / channels, source)
+        in_features, in_pixels = _largest_integer(budget, source), _largest_integer(budget / channels, source)
     if target == "l0-features":
         return float(math.floor(min(in_features, size)))
-    whole = math.floor(min(in_pixels, pixels))
-    return float(whole if target == "l0" else _side(whole, (1, 1, *shape)[-2:]))
+    covered = math.floor(min(in_pixels, pixels))
+    return float(covered if target == "l0" else _square_side(covered, (1, 1, *shape)[-2:]))
 
 
-def _most(budget: Fraction, source: Threat) -> int:
-    """The largest whole number in the ball."""
+def _largest_integer(budget: Fraction, source: Threat) -> int:
+    """The largest integer in the ball."""
     return math.ceil(budget) - 1 if source.ball == "open" else math.floor(budget)
 
 
-def _side(pixels: int, picture: Sequence[int]) -> int:
-    """The side of the largest square with at most so many pixels; one that leaves the picture is cut off at its edges."""
+def _square_side(pixels: int, picture: Sequence[int]) -> int:
+    """The side of the largest square with at most `pixels` pixels inside the picture [height, width]."""
     height, width = picture
     sides = np.arange(max(height, width) + 1)
     return int(np.flatnonzero(np.minimum(sides, height) * np.minimum(sides, width) <= pixels)[-1])
@@ -151,7 +151,7 @@ def _fraction(name: str) -> Fraction | None:
 
 def _power(r: Fraction, exponent: Fraction) -> Fraction:
     """r^exponent: exact for whole exponents, else smaller by a part in 10^40."""
-    if exponent.denominator == 1 and abs(exponent) <= _WHOLE_POWERS:
+    if exponent.denominator == 1 and abs(exponent) <= _MAX_EXACT_EXPONENT:
         return r ** int(exponent)
     with mpmath.workdps(60):
         base, power = (mpmath.mpf(x.numerator) / x.denominator for x in (r, exponent))
@@ -161,6 +161,6 @@ def _power(r: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _rounded_down(value: Fraction) -> float:
-    """The largest float that is not above."""
+    """The largest float that is not above `value`."""
     nearest = float(min(value, Fraction(sys.float_info.max)))
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

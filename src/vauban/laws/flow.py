@@ -1,4 +1,4 @@
-"""Noise in flow space against Wasserstein attacks: mass moved between neighbouring pixels. [Levine2023] chapter 5"""
+"""Flow noise, mass moved between neighbouring pixels, against Wasserstein attacks. [Levine2023] chapter 5"""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class FlowLaw(Law):
     """Independent noise of standard deviation sigma on the flow across every border between two neighbouring pixels.
 
     Pictures are normalised to mass 1 over all channels. Two of them with the same mass in each channel differ by a flow plan,
-    and the least L1 norm of one is their 1-Wasserstein distance with ground metric l1, nothing moving between channels:
-    [Levine2023] Lemma 5.1, Corollary D.2. With D the view made by a flow, D(x', z) = D(x, z + plan), so the votes are those
-    of h(z) = f(D(x, z)) under L1 smoothing in flow space, and the Laplace or uniform shift holds at the plan's norm
-    (Theorem 5.1). Only additive noise has this: under splitting noise views depend on which plan is taken (section D.4).
-    In one dimension plans are unique and the shifts exact. `ground` l2: |z|_1 <= sqrt 2 |z|_2 makes r at most sqrt 2 r in l1
-    (Corollary D.3); in one dimension both grounds are the same, and l1 is the one to ask for. `bound`: "exact", or "paper"
-    for the thesis' e^(+-r/b) p, which for the top class is R = b/2 log(p / (1 - p)), b = sigma / sqrt 2 (equation 5.18).
+    and the least L1 norm of such a plan is their 1-Wasserstein distance with ground metric l1, nothing moving between
+    channels: [Levine2023] Lemma 5.1, Corollary D.2. With D the view made by a flow, D(x', z) = D(x, z + plan), so the votes
+    are those of h(z) = f(D(x, z)) under L1 smoothing in flow space, and the Laplace or uniform shift holds at the plan's norm
+    (Theorem 5.1). Only additive noise has this property: under splitting noise views depend on the choice of plan (section
+    D.4). In one dimension plans are unique and the shifts exact. `ground` l2: |z|_1 <= sqrt 2 |z|_2 makes r at most sqrt 2 r
+    in l1 (Corollary D.3); in one dimension both grounds are the same, and l1 gives the larger radius. `bound`: "exact", or
+    "paper" for the thesis' e^(+-r/b) p, which for the top class is R = b/2 log(p / (1 - p)), b = sigma / sqrt 2 (equation 5.18).
 
-    Views are floating point even of 8-bit pictures: the picture divided by its mass and the noise are float64, and their sum
+    Views are floating point even for 8-bit pictures: the picture divided by its mass and the noise are float64, and their sum
     is rounded to float32 once. The deviation of 0 does not account for that rounding.
 
     >>> FlowLaw(sigma=0.01).spec
@@ -62,11 +62,11 @@ class FlowLaw(Law):
 
     def __post_init__(self) -> None:
         one_sigma(self.sigma)
-        choose("law of noise in flow space", self.law, LAWS)
+        choose("law of flow noise", self.law, LAWS)
         choose("ground metric", self.ground, GROUNDS)
         choose("bound under flow noise", self.bound, BOUNDS)
         if self.law == "uniform" and self.bound != "exact":
-            raise BadInput(f"bound={self.bound} is a bound for Laplace noise: leave it out, or leave law=uniform out")
+            raise BadInput(f"bound={self.bound} is for Laplace noise: leave it out, or leave law=uniform out")
 
     @property
     def threat(self) -> Threat:
@@ -74,7 +74,7 @@ class FlowLaw(Law):
 
     @property
     def in_flow_space(self) -> LaplaceLaw | UniformLaw:
-        """The law of each flow, whose L1 shifts are this law's."""
+        """The law of each flow; its L1 shifts are this law's shifts."""
         return UniformLaw(self.sigma) if self.law == "uniform" else LaplaceLaw(self.sigma, BOUNDS[self.bound])
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
@@ -84,7 +84,7 @@ class FlowLaw(Law):
         return self.in_flow_space.least(p, self._plan_norm(r))
 
     def _plan_norm(self, r: ArrayLike) -> Floats:
-        """The largest L1 norm of a shortest plan to a picture within r."""
+        """Upper bound on the L1 norm of a shortest plan to a picture within r."""
         return np.asarray(r, dtype=float) * (_ROOT_TWO if self.ground == "l2" else 1.0)
 
     @property
@@ -97,7 +97,7 @@ class FlowLaw(Law):
 
 
 def planes(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Channels, height and width of an input [w], [h, w] or [c, h, w] over which mass can flow."""
+    """Channels, height and width of an input [w], [h, w] or [c, h, w]; refuses inputs without neighbouring pixels."""
     if not 1 <= len(shape) <= 3:
         raise BadInput(f"inputs of shape {list(shape)}: flow noise needs pictures [c, h, w] or [h, w], or lines [w]")
     channels, height, width = (1,) * (3 - len(shape)) + tuple(shape)
@@ -107,7 +107,7 @@ def planes(shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def edges(shape: Sequence[int]) -> int:
-    """How many numbers a flow plan has: one per channel and border between two pixels side by side.
+    """The number of entries of a flow plan: one per channel and pair of neighbouring pixels.
 
     >>> edges((3, 32, 32))
     5952

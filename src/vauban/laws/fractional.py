@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.designs.law import LISTED, REPRESENTATIONS, DesignLaw, fraction
+from vauban.laws.designs.law import LIST_PARAMETERS, REPRESENTATIONS, DesignLaw, fraction
 from vauban.laws.designs.metrics import Power
 from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
-from vauban.laws.uniform import lowered, raised
+from vauban.laws.uniform import shifted_down, shifted_up
 from vauban.numerics import BIN_PAD, DIGITS, POWER_UP
 from vauban.specs import Parameter, choose, flag, positive
 from vauban.threats import Threat, lp
@@ -32,10 +32,10 @@ _NARROWEST = 2.0**-160
 
 @dataclass(frozen=True)
 class SplitTable:
-    """How a word becomes a width and a divider on the grid, independently of the input.
+    """Maps a random word to a bin width and a divider on the grid, independently of the input.
 
-    `widths` turns a word w into k: a width of k + 1 steps, or none at all (the coordinate is ablated) where k = levels.
-    The divider is at place (w - starts[k]) // cells[k], the half step above that level: [levels + 1] int64 each.
+    `widths` maps a word w to k: a width of k + 1 steps, or no bins at all (the coordinate is ablated) if k = levels.
+    The divider is half a step above level (w - starts[k]) // cells[k]; `starts`, `cells` are int64 [levels + 1].
     """
 
     widths: RoundedNoise
@@ -46,10 +46,10 @@ class SplitTable:
 @register
 @dataclass(frozen=True)
 class FractionalLaw(Law):
-    """Bins of a random width Lambda per coordinate, so that z apart means told apart with probability g(z) = z^p / scale.
+    """Bins of a random width Lambda per coordinate: values z apart are separated with probability g(z) = z^p / scale.
 
     [Levine2023] Corollary 4.1: Lambda has density p (1-p) z^(p-1) / scale below 1, is 1 with probability p / scale, and
-    infinite (ablated) otherwise: P[told apart] = P[Lambda <= z] + z E[1 / Lambda; z < Lambda <= 1]
+    infinite (ablated) otherwise: P[separated] = P[Lambda <= z] + z E[1 / Lambda; z < Lambda <= 1]
     = (1-p) z^p / scale + z (p z^(p-1) - p) / scale + z p / scale = g(z). By a union bound U = min(1, p_event + D) with
     D = sum |change|^p / scale; a radius r in Lp units is r^p in that sum, so D = r^p / scale.
 
@@ -83,31 +83,31 @@ class FractionalLaw(Law):
         return lp(self.p)
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return raised(p, self._told_apart(r))
+        return shifted_up(p, self._separated(r))
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return lowered(p, self._told_apart(r))
+        return shifted_down(p, self._separated(r))
 
-    def _told_apart(self, r: ArrayLike) -> Floats:
+    def _separated(self, r: ArrayLike) -> Floats:
         """D = r^p / scale, rounded up."""
         return np.asarray(r, dtype=float) ** float(self.p) * (POWER_UP / self.scale)
 
     def table(self, levels: int) -> SplitTable:
-        """Words into widths and dividers on the grid, never likelier than [Levine2023] Theorem 4.3-c has them."""
+        """Widths and dividers on the grid, each at most as likely as in [Levine2023] Theorem 4.3-c."""
         return _split_table(self.p, self.scale, levels)
 
     def rounded(self, levels: int) -> RoundedNoise:
-        """The width of a coordinate's bins in steps, less one; `levels` stands for an ablated coordinate."""
+        """The width of a coordinate's bins in steps, minus one; `levels` means that the coordinate is ablated."""
         return self.table(levels).widths
 
     def float_widths(self) -> Floats:
-        """Widths off the grid: [2^16], each at least as wide as Lambda anywhere between its quantile and the next one.
+        """Widths off the grid [2^16], each at least as wide as Lambda anywhere between its quantile and the next one.
 
-        Wider bins tell less apart. Each is wider still by 2^-26: float32 numbers differ by 2^-24 of the larger one or not
-        at all, so that this pays for the rounding of x / width, and of the power here.
+        Wider bins separate less. Each is wider still by 2^-26: float32 numbers differ by 2^-24 of the larger one or not at all,
+        so this covers the rounding of x / width, and of the power here.
         """
         cells = 2**WIDTH_BITS
-        density, finite = (int(cells * share / Fraction(self.scale)) for share in (1 - self.p, Fraction(1)))
+        density, finite = (int(cells * mass / Fraction(self.scale)) for mass in (1 - self.p, Fraction(1)))
         quantiles = np.arange(1, density + 1) / cells * (self.scale / max(float(1 - self.p), _NARROWEST))
         widths = np.full(cells, np.inf)
         widths[:finite] = 1.0
@@ -115,21 +115,21 @@ class FractionalLaw(Law):
         return widths * BIN_PAD
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
-        """Zero on the grid. Off it dividers have 47 bits, so a stretch t of the width holds up to 2^-47 more than t of them."""
+        """Zero on the grid. Off it dividers have 47 bits: a fraction t of the width holds at most t + 2^-47 of them."""
         return 0.0 if levels is not None else math.prod(shape) * 2.0**-DIVIDER_BITS
 
 
 @register
 @dataclass(frozen=True)
 class ExactFractionalLaw(DesignLaw):
-    """A list of views for which the sum of |change|^p is a bound on how many of them change; radii in Lp units.
+    """A list of views of which at most the rate times the sum of |change|^p change; radii in Lp units.
 
-    [Levine2023] Theorem 4.3, C.3. T tolerated views make r the largest number with B r^p < T + 1: never less than C.77 has it.
+    [Levine2023] Theorem 4.3, C.3. With T tolerated views r is the largest number with B r^p < T + 1: at least that of C.77.
 
     >>> law = ExactFractionalLaw(Fraction(1, 2), Fraction(18))
-    >>> law.views, law.within([4000, 8999])
+    >>> law.views, law.radius_tolerating([4000, 8999])
     (18000, array([16.008001, 81.      ]))
-    >>> law.within([8999]) < 81, round(law.error, 4)
+    >>> law.radius_tolerating([8999]) < 81, round(law.error, 4)
     (array([ True]), 0.0172)
     """
 
@@ -144,7 +144,7 @@ class ExactFractionalLaw(DesignLaw):
     parameters: ClassVar[dict[str, Parameter]] = {
         "p": Parameter(Fraction, required=True, example="1/2"),
         "scale": Parameter(fraction, default=Fraction(1), example="18"),
-        **LISTED,
+        **LIST_PARAMETERS,
     }
 
     def __post_init__(self) -> None:
@@ -169,8 +169,8 @@ class ExactFractionalLaw(DesignLaw):
 def _split_table(p: Fraction, scale: float, levels: int) -> SplitTable:
     """Tabulate Theorem 4.3-c: a width of j steps with a given divider has the weight -(second difference of g at j).
 
-    A pair has floor(2^63 weight) words; what is left over is ablated. Values z = k steps apart are told apart with
-    probability sum over j of min(j, k) weight_j, so rounding weights down leaves it at most g(z) for every k.
+    Each pair of width and divider has floor(2^63 weight) words; the words left over ablate. Values z = k steps apart are
+    separated with probability sum over j of min(j, k) weight_j, so rounding weights down leaves it at most g(z) for every k.
     """
     with mpmath.workdps(DIGITS):
         power = mpmath.mpf(p.numerator) / p.denominator

@@ -1,4 +1,4 @@
-"""From counts of sampled votes to radii, and what a number of votes can certify at best."""
+"""Radii from counts of sampled votes, and the largest radius and least number of votes that can certify anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def radii_of_counts(
     bounds: str,
     deviation: float = 0.0,
 ) -> Floats:
-    """From counts [m, c] to probability bounds, to bounds under the exact law, to radii [m]; NaN where nothing is certified."""
+    """Radii [m] from counts [m, c], by probability bounds widened by `deviation`; NaN where nothing is certified."""
     limits = law.calibrated(probability_bounds(counts, labels, k=k, alpha=alpha, method=bounds).widened(deviation))
     return radius(law, limits.label, limits.sums())
 
@@ -30,7 +30,7 @@ def radii_of_counts(
 def largest_radius(
     n: int, k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0
 ) -> float | None:
-    """The radius of an input on which all n votes agree, which no input can exceed; None if that is not certified."""
+    """The radius of an input for which all n votes agree: no input has a larger one; None if nothing is certified."""
     unanimous = np.zeros((1, num_classes), dtype=np.int64)
     unanimous[0, 0] = n
     one = radii_of_counts(unanimous, np.array([0]), law, k=k, alpha=alpha, bounds=bounds, deviation=deviation)
@@ -38,7 +38,7 @@ def largest_radius(
 
 
 def least_n(k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0) -> int:
-    """The least number of votes that can certify anything: by doubling, then bisection (more votes never hurt).
+    """The least number of votes that can certify anything, by doubling and bisection (more unanimous votes never certify less).
 
     >>> from vauban.laws import law
     >>> [least_n(k, 0.001, 10, b, law("gaussian:sigma=0.5")) for b in ("binocp", "simuem") for k in (1, 3)]
@@ -63,7 +63,7 @@ def least_n(k: int, alpha: float, num_classes: int, bounds: str, law: Law, devia
 def refuse_too_few(
     n: int, k: int, alpha: float, num_classes: int, bounds: str, law: Law, deviation: float = 0.0
 ) -> None:
-    """Refuse a number of votes that could not certify anything, and say which could."""
+    """Refuse a number of votes that can certify nothing, and name the least that can."""
     if n < 1 or largest_radius(n, k, alpha, num_classes, bounds, law, deviation) is None:
         least = least_n(k, alpha, num_classes, bounds, law, deviation)
         raise BadInput(

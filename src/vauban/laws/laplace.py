@@ -21,7 +21,7 @@ from vauban.threats import L1, Threat
 
 BOUNDS = ("exact", "theorem1", "lecuyer")
 
-_FAR = 700.0  # beyond this, e^-x is no longer a normal number
+_MAX_EXPONENT = 700.0  # for larger x, e^-x is not a normal number
 
 
 @register
@@ -59,7 +59,7 @@ class LaplaceLaw(Law):
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
         p, decay = np.asarray(p, dtype=float), self._decay(r)
-        grown = p / np.where(p > decay, 1.0, np.maximum(decay, math.exp(-_FAR)))
+        grown = p / np.where(p > decay, 1.0, np.maximum(decay, math.exp(-_MAX_EXPONENT)))
         if self.bound != "exact":
             return np.where(p > decay, 1.0, grown)
         middle = 1 - decay / (4 * np.maximum(p, decay / 2) + (p == 0))
@@ -70,7 +70,7 @@ class LaplaceLaw(Law):
         if self.bound == "exact":
             rest = 1 - p
             middle = decay / (4 * np.maximum(rest, decay / 2) + (rest == 0))
-            complement = 1 - rest / np.where(rest > decay / 2, 1.0, np.maximum(decay, math.exp(-_FAR)))
+            complement = 1 - rest / np.where(rest > decay / 2, 1.0, np.maximum(decay, math.exp(-_MAX_EXPONENT)))
             return np.where(p <= 0.5, decay * p, np.where(rest > decay / 2, middle, complement))
         if self.bound == "lecuyer":
             return decay * p
@@ -79,7 +79,7 @@ class LaplaceLaw(Law):
     def _decay(self, r: ArrayLike) -> Floats:
         """e^(-r/b), never too large; 0 where it would not be a normal number."""
         x = np.asarray(r, dtype=float) * (math.sqrt(2) / self.sigma * UP)
-        return np.where(x > _FAR, 0.0, np.exp(-x))
+        return np.where(x > _MAX_EXPONENT, 0.0, np.exp(-x))
 
     @property
     def scale(self) -> float:

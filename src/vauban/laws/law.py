@@ -1,4 +1,4 @@
-"""What a smoothing must know to be certified: how far an attack of size r can move a probability."""
+"""Base classes and registry of laws. A law says how far an attack of size r can move a probability of votes."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from vauban.threats import Threat
 
 
 class AnyLaw(ABC):
-    """How views are made and what votes on them prove; a subclass is a frozen dataclass of the spec's parameters."""
+    """Base of sampled and exact laws; a subclass is a frozen dataclass of the spec's parameters."""
 
     name: ClassVar[str]
     parameters: ClassVar[dict[str, Parameter]]
-    exact: ClassVar[bool]  # whether every view votes, or a sample of them
-    on_grid: ClassVar[bool] = True  # views of an 8-bit picture are exact integers, divided once
+    exact: ClassVar[bool]  # True: every view votes; False: a sample of them
+    on_grid: ClassVar[bool] = True  # views of an 8-bit picture are computed in integers and divided once
     proof_only: ClassVar[frozenset[str]] = frozenset({"bound"})  # parameters that change the proof and not the views
 
     @property
     @abstractmethod
     def threat(self) -> Threat:
-        """What its certificates speak of."""
+        """The threat that its certificates are about."""
 
     def for_shape(self, shape: Sequence[int]) -> Self:
-        """The law on inputs of this shape; itself, unless it depends on it."""
+        """The law on inputs of this shape; the same object, unless the law depends on it."""
         return self
 
     @property
     def spec(self) -> Spec:
-        """The text form that rebuilds this law: parameters that differ from their defaults, or have none."""
+        """The text form that rebuilds this law: required parameters, and those that differ from their defaults."""
         values = {key: getattr(self, key) for key in self.parameters}
         shown = {k: v for k, v in values.items() if self.parameters[k].required or v != self.parameters[k].default}
         return Spec(self.name, {key: _text(value) for key, value in shown.items()})
@@ -56,26 +56,26 @@ class AnyLaw(ABC):
 
 
 class Law(AnyLaw):
-    """A law of noise through its shifts: votes are a sample of its views, and what they prove is confident."""
+    """A sampled law, given by its shifts U (`most`) and L (`least`): a sample of views votes, and claims are confident."""
 
     exact: ClassVar[bool] = False
 
     @abstractmethod
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        """The most that an event of probability p at the input can weigh at a point within distance r."""
+        """U(p, r): the largest probability, at any point within distance r, of an event of probability p at the input."""
 
     @abstractmethod
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        """The least that an event of probability p at the input can weigh at a point within distance r."""
+        """L(p, r): the least probability, at any point within distance r, of an event of probability p at the input."""
 
     @property
     @abstractmethod
     def scale(self) -> float:
-        """A distance of the order of the radii this law certifies, where the search for a radius begins."""
+        """A distance of the order of the radii this law certifies, where the search for a radius starts."""
 
     @property
-    def farthest(self) -> float:
-        """The largest distance there is: no radius exceeds it."""
+    def max_distance(self) -> float:
+        """The largest distance between two inputs: no radius exceeds it."""
         return float("inf")
 
     def rounded(self, levels: int) -> RoundedNoise:
@@ -83,30 +83,33 @@ class Law(AnyLaw):
         raise NotImplementedError(f"{self.name} has no form on a grid")
 
     def calibrated(self, bounds: ProbabilityBounds) -> ProbabilityBounds:
-        """The bounds, sharpened where only some probabilities are possible under this law."""
+        """The bounds, sharpened if only some probabilities are possible under this law."""
         return bounds
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
-        """Total variation between the views that are made of such an input and this law; floats are taken as they are."""
+        """Upper bound on the total variation between the sampled views of such inputs and this law.
+
+        The rounding of floating-point sums (`levels` None) is not counted.
+        """
         return 0.0
 
 
 def _text(value: Any) -> str:
-    """A parameter's value as the grammar writes it."""
+    """A parameter's value as text in a spec."""
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, float) else str(value)
 
 
 class LawRegistry(Registry[tuple[type[AnyLaw], ...]]):
-    """Laws by name: the sampled form, the exact form, or both. An entry point brings a class, or several of one name."""
+    """Laws by name: the sampled form, the exact form, or both. An entry point gives one class, or a list of both forms."""
 
     group, kind = "vauban.laws", "smoothing"
 
     def accept(self, thing: Any) -> tuple[type[AnyLaw], ...]:
         forms = tuple(thing) if isinstance(thing, tuple | list) else (thing,)
         if not forms or not all(isinstance(form, type) and issubclass(form, AnyLaw) for form in forms):
-            raise BadInput(f"{thing!r} is no law: a subclass of vauban.laws.Law or ExactLaw is needed")
+            raise BadInput(f"{thing!r} is no law: a subclass of vauban.laws.Law or vauban.laws.ExactLaw is needed")
         return forms
 
 
@@ -116,10 +119,10 @@ L = TypeVar("L", bound=type[AnyLaw])
 
 
 def register(form: L) -> L:
-    """Class decorator: register a law under its name; a name has at most one sampled and one exact form, of one package."""
-    there = LAWS.get(form.name, ())
+    """Class decorator: register a law under its name; one package may give a name one sampled and one exact form."""
+    registered = LAWS.get(form.name, ())
     package = form.__module__.partition(".")[0]
-    if any(other.exact == form.exact or other.__module__.partition(".")[0] != package for other in there):
+    if any(other.exact == form.exact or other.__module__.partition(".")[0] != package for other in registered):
         raise BadInput(f"the law {form.name!r} is registered already: choose another name")
-    LAWS[form.name] = (*there, form)
+    LAWS[form.name] = (*registered, form)
     return form

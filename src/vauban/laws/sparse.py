@@ -1,4 +1,4 @@
-"""Every pixel shown in exactly one view and hidden in all others, against few changed pixels. [Levine2023] section 4.5"""
+"""Sparse views: every pixel is kept in exactly one view, against attacks on few pixels. [Levine2023] section 4.5"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.exact import ExactLaw, Ints, check_list, digest
+from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest
 from vauban.laws.law import register
 from vauban.specs import Parameter, choose, natural
 from vauban.threats import L0, L0_FEATURES, Threat
@@ -27,7 +27,7 @@ class SparseLaw(ExactLaw):
 
     A changed pixel changes one view, so T tolerated views are T pixels. [Levine2023] section 4.5
 
-    >>> SparseLaw(scale=25).within([3])
+    >>> SparseLaw(scale=25).radius_tolerating([3])
     array([3.])
     """
 
@@ -47,7 +47,7 @@ class SparseLaw(ExactLaw):
         choose("unit of sparse", self.unit, UNITS)
         if not isinstance(self.scale, int) or self.scale < 1:
             raise BadInput(f"scale={self.scale}: the number of views, a whole number above zero, is needed")
-        check_list(self.scale, self.offsets, "make scale smaller")
+        check_view_list(self.scale, self.offsets, "make scale smaller")
 
     @property
     def threat(self) -> Threat:
@@ -57,21 +57,21 @@ class SparseLaw(ExactLaw):
     def views(self) -> int:
         return self.scale
 
-    def homes(self, shape: Sequence[int]) -> Ints:
-        """The view that keeps each feature [...shape] of such inputs; a pixel's channels share theirs unless `unit` is feature.
+    def view_of_feature(self, shape: Sequence[int]) -> Ints:
+        """The index of the view that keeps each feature [...shape]; a pixel's channels share one unless `unit` is feature.
 
-        Numbers are dealt out in a shuffled order, so that every view keeps as many as any other, or one more.
+        Units are assigned in a shuffled order, so no view keeps more than one unit more than another.
         """
-        apart = self.unit == "feature" or len(shape) == 1
-        units = math.prod(shape) if apart else math.prod(shape[1:])
+        separate = self.unit == "feature" or len(shape) == 1
+        units = math.prod(shape) if separate else math.prod(shape[1:])
         order = np.argsort(np.random.Philox(key=self.offsets).random_raw(units), kind="stable")
-        homes = np.empty(units, dtype=np.int64)
-        homes[order] = np.arange(units) % self.scale
-        spread = tuple(shape) if apart else (1, *shape[1:])
-        return np.broadcast_to(homes.reshape(spread), tuple(shape))
+        view_of_unit = np.empty(units, dtype=np.int64)
+        view_of_unit[order] = np.arange(units) % self.scale
+        unit_shape = tuple(shape) if separate else (1, *shape[1:])
+        return np.broadcast_to(view_of_unit.reshape(unit_shape), tuple(shape))
 
-    def listed(self, shape: Sequence[int]) -> str:
-        return digest(self.homes(shape))
+    def views_hash(self, shape: Sequence[int]) -> str:
+        return digest(self.view_of_feature(shape))
 
-    def within(self, changed: ArrayLike) -> Floats:
+    def radius_tolerating(self, changed: ArrayLike) -> Floats:
         return np.asarray(changed, dtype=float)

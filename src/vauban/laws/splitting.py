@@ -1,7 +1,7 @@
-"""Splitting noise against L1 attacks: each number is seen as the bin it falls in. [Levine2023] chapter 3
+"""Splitting noise against L1 attacks: each number is replaced by the bin it falls in. [Levine2023] chapter 3
 
-Sampled: dividers are placed at random, independently per coordinate. Exact: one view for every place of the dividers, and every
-view votes.
+Sampled: dividers are placed at random, independently per coordinate. Exact: one view for every position of the dividers, and
+every view votes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.exact import ExactLaw, Ints, check_list, digest, offsets
+from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest, random_offsets
 from vauban.laws.law import register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import UniformLaw
@@ -28,14 +28,15 @@ from vauban.threats import L1, Threat
 @register
 @dataclass(frozen=True)
 class ExactSplittingLaw(ExactLaw):
-    """Dividers N steps apart, N = floor(2 lambda q) with lambda = sigma sqrt 3; view j has coordinate i's first one at place
-    (j + offset_i) mod N, a half step, with offsets from the seed `offsets`. [Levine2023] Corollary 3.1 (general case)
+    """Dividers N steps apart, N = floor(2 lambda q) with lambda = sigma sqrt 3, q = `levels`; in view j the first divider of
+    coordinate i is half a step above level (j + offset_i) mod N, with offsets from the seed `offsets`.
+    [Levine2023] Corollary 3.1 (general case)
 
-    Values z steps apart are told apart in min(z, N) of the N views, whatever the offset: so an attack of z steps in all
-    changes at most z views, and T tolerated ones make the closed L1 radius T / q.
+    Values z steps apart are separated in min(z, N) of the N views, whatever the offset: so an attack of z steps in total
+    changes at most z views, and T tolerated views give the closed L1 radius T / q.
 
     >>> law = ExactSplittingLaw(sigma=0.5)
-    >>> law.views, law.within([3])
+    >>> law.views, law.radius_tolerating([3])
     (441, array([0.01176471]))
     """
 
@@ -53,7 +54,7 @@ class ExactSplittingLaw(ExactLaw):
         one_sigma(self.sigma)
         if self.levels < 1:
             raise BadInput(f"levels={self.levels}: a grid has one step or more, and 8-bit pictures have 255")
-        check_list(self.views, self.offsets, "make sigma smaller")
+        check_view_list(self.views, self.offsets, "make sigma smaller")
         if self.views < 1:
             raise BadInput(
                 f"sigma={self.sigma}: dividers are less than a step of 1/{self.levels} apart: make it larger"
@@ -68,26 +69,26 @@ class ExactSplittingLaw(ExactLaw):
         """floor(2 sqrt 3 sigma levels), in exact arithmetic."""
         return math.isqrt(math.floor(12 * (Fraction(self.sigma) * self.levels) ** 2))
 
-    def places(self, shape: Sequence[int]) -> Ints:
-        """Where each coordinate's first divider is in view 0 [...shape]."""
-        return offsets(self.offsets, shape, self.views)
+    def first_dividers(self, shape: Sequence[int]) -> Ints:
+        """The level below each coordinate's first divider in view 0 [...shape]."""
+        return random_offsets(self.offsets, shape, self.views)
 
-    def listed(self, shape: Sequence[int]) -> str:
-        return digest(self.places(shape))
+    def views_hash(self, shape: Sequence[int]) -> str:
+        return digest(self.first_dividers(shape))
 
-    def within(self, changed: ArrayLike) -> Floats:
+    def radius_tolerating(self, changed: ArrayLike) -> Floats:
         return np.asarray(changed) / self.levels
 
 
 @register
 @dataclass(frozen=True)
 class SplittingLaw(UniformLaw):
-    """Each coordinate is seen as the bin it falls in, between dividers one width apart, uniformly placed; here
-    independently (`sampled`). [Levine2023] Theorem 3.2 (general case)
+    """Each coordinate is replaced by the bin it falls in, between dividers one width apart, placed uniformly at random and
+    here independently (`sampled`). [Levine2023] Theorem 3.2 (general case)
 
-    Two values are told apart with probability min(1, |difference| / width), so by a union bound views differ with
-    probability at most r / width: U is that of uniform noise. On the grid [Levine2023] Corollary 3.1 wants a whole number
-    of steps; the width is rounded up to one, which can only make the bound truer.
+    Two values are separated with probability min(1, |difference| / width), so by a union bound views differ with
+    probability at most r / width: U is that of uniform noise. On the grid [Levine2023] Corollary 3.1 needs a whole number
+    of steps; the width is rounded up to one, so values are separated at most that often.
 
     >>> SplittingLaw(sigma=0.5, sampled=True).spec
     Spec(name='splitting', params={'sigma': '0.5', 'sampled': 'true'})
@@ -110,15 +111,15 @@ class SplittingLaw(UniformLaw):
         return math.isqrt(math.ceil(12 * (Fraction(self.sigma) * levels) ** 2) - 1) + 1
 
     def rounded(self, levels: int) -> RoundedNoise:
-        """The first divider's place: j stands for the half step between the levels j and j + 1.
+        """The first divider's position: j means half a step above level j.
 
-        A place has floor((2^63 - 1) / period) words; places at or beyond `levels`, and the few words left over, are one
-        outcome in which nothing is told apart. So no place is likelier than 1 / period, and U holds for what is sampled.
+        A position has floor((2^63 - 1) / period) words; positions at or beyond `levels`, and the few words left over, are one
+        outcome in which nothing is separated. So no position is likelier than 1 / period, and U holds for the sampled views.
         """
         period = self.period(levels)
-        places = np.arange(1, min(period, levels) + 1, dtype=np.int64)
-        return RoundedNoise((2**BITS - 1) // period * places, 0, 0.0)
+        positions = np.arange(1, min(period, levels) + 1, dtype=np.int64)
+        return RoundedNoise((2**BITS - 1) // period * positions, 0, 0.0)
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
-        """Zero on the grid. Off it dividers have 52 bits, so a stretch t of the width holds up to 2^-52 more than t of them."""
+        """Zero on the grid. Off it dividers have 52 bits: a fraction t of the width holds at most t + 2^-52 of them."""
         return 0.0 if levels is not None else math.prod(shape) * 2.0**-52

@@ -1,4 +1,4 @@
-"""Choosing some of many without replacement: how often a choice meets a marked one, and how words make the choice."""
+"""Random subsets without replacement: the probability of hitting marked elements, and how subsets are drawn from words."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from vauban.bounds.clopper_pearson import Floats
 from vauban.laws.rounded_noise import BITS
 
-_POINTS = 256  # binary digits behind the point while the table is made
+_FRACTION_BITS = 256
 _SIGMAS, _TAIL_BITS = 9, 64
 
 
 @lru_cache(maxsize=64)
-def meeting(population: int, chosen: int) -> Floats:
-    """Probability [r] that `chosen` of `population` hold at least one of r marked ones, rounded up; r = 0, 1, … until it is 1.
+def hit_probability(population: int, chosen: int) -> Floats:
+    """Probability [r] that `chosen` of `population` include at least one of r marked ones, rounded up; r = 0, 1, … until it is 1.
 
     Delta(r) = 1 - C(d-r, e) / C(d, e), from C(d-r-1, e) = C(d-r, e) (d-e-r) / (d-r) in integers of 256 binary digits. Each
-    step rounds down, and what it loses is less than one unit and never grows: Delta is too large by less than d 2^-256.
+    step rounds down; its error is less than one unit and never grows: Delta is too large by less than d 2^-256.
 
-    >>> meeting(4, 2).round(12).tolist()
+    >>> hit_probability(4, 2).round(12).tolist()
     [0.0, 0.5, 0.833333333333, 1.0]
     """
-    one = 1 << _POINTS
+    one = 1 << _FRACTION_BITS
     avoided, table = one, [0.0]
     for r in range(population - chosen + 1):
         avoided = avoided * (population - chosen - r) // (population - r)
@@ -38,10 +38,11 @@ def meeting(population: int, chosen: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def draws_needed(population: int, chosen: int) -> int:
-    """How many draws with replacement nearly always hold `chosen` different ones: at most half of the population is chosen.
+    """How many draws with replacement nearly always contain `chosen` different elements, at most half of the population.
 
-    The draws it takes are a sum of geometric variables: their mean, nine standard deviations, and what the last of them
-    needs for 64 bits; a multiple of 4. Only correctly rounded operations, so every machine gives the same number.
+    The number of draws it takes is a sum of geometric variables: their mean plus nine standard deviations, plus enough for the
+    last of them to fail with probability 2^-64; a multiple of 4. Only correctly rounded operations, so the result is the same
+    on every machine.
     """
     if chosen <= 1:
         return 4
@@ -53,10 +54,10 @@ def draws_needed(population: int, chosen: int) -> int:
 
 @lru_cache(maxsize=64)
 def draw_deviation(population: int, chosen: int) -> float:
-    """Total variation between a uniform choice and the first `chosen` different ones among `draws` words modulo `population`.
+    """Total variation between a uniform subset and the first `chosen` different ones of `draws_needed` words modulo `population`.
 
-    The first different ones of independent uniform draws are a uniform choice. A word modulo d misses the uniform law by
-    R (d - R) / (d 2^63), R = 2^63 mod d. Too few are different with a probability that Chernoff's bound limits: the draws
+    The first different ones of independent uniform draws are a uniform subset. A word modulo d deviates from the uniform law
+    by R (d - R) / (d 2^63), R = 2^63 mod d. Chernoff's bound limits the probability that too few are different: the draws
     needed are a sum of geometric variables of success 1 - i/d, so for every t > 0
     P[more than m] <= e^(-t (m+1)) prod (1-i/d) e^t / (1 - e^t i/d).
     """
@@ -73,7 +74,7 @@ def draw_deviation(population: int, chosen: int) -> float:
         )
 
     low, high = 0.0, math.log(population / (chosen - 1))
-    for _ in range(40):  # any t is a bound; thirds of a convex function find a good one
+    for _ in range(40):  # every t gives a valid bound; ternary search finds a good one
         third = (high - low) / 3
         low, high = (low, high - third) if bound(low + third) < bound(high - third) else (low + third, high)
     return (modulo + math.exp(min(bound(low), 0.0))) * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""One inequality that turns every law into a top-k certificate through its shifts. [Jia2020] Theorem 1"""
+"""Top-k radii of every sampled law, from one inequality between its shifts. [Jia2020] Theorem 1"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HALVINGS, _PROBABILITY_HALVINGS = 53, 64
 _BELOW_ONE = 1 - 2.0**-53
 
 
-def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.ndarray:
+def stays_in_top_k(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.ndarray:
     """Whether the label is among the top k at every point within r [m], decided with a margin for rounding errors.
 
     `p_label` [m]: lower bounds of the label; `p_sums` [m, k]: upper bounds on the summed probability of the t weakest of
@@ -26,11 +26,10 @@ def stays(law: Law, p_label: ArrayLike, p_sums: ArrayLike, r: ArrayLike) -> np.n
 
 
 def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
-    """Largest r [m] at which `stays` holds, rounded down; NaN where the label is not even certified at the input itself.
+    """Largest r [m] at which `stays_in_top_k` holds, rounded down; NaN where the label is not certified at the input itself.
 
-    By bisection, to 1e-11 of the law's scale and never above the exact solution; over whole numbers where the threat
-    counts, and there a radius of 0 says that the input itself is certified and nothing beyond it. A row's radius does not
-    depend on the other rows.
+    By bisection, to 1e-11 of the law's scale and never above the exact solution; over integers if the threat's radius is an
+    integer, where radius 0 means that only the input itself is certified. A row's radius does not depend on the other rows.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return _bisected(law, np.asarray(p_label, dtype=float), np.asarray(p_sums, dtype=float))
@@ -38,11 +37,11 @@ def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
 
 def _bisected(law: Law, p_label: Floats, p_sums: Floats) -> Floats:
     low = np.zeros(len(p_label))
-    certified = stays(law, p_label, p_sums, low)
-    high = np.full(len(p_label), min(law.scale, law.farthest))
-    while (growing := stays(law, p_label, p_sums, high) & (high < law.farthest)).any():
-        low, high = np.where(growing, high, low), np.where(growing, np.minimum(2 * high, law.farthest), high)
-    low = np.where(stays(law, p_label, p_sums, high), high, low)
+    certified = stays_in_top_k(law, p_label, p_sums, low)
+    high = np.full(len(p_label), min(law.scale, law.max_distance))
+    while (growing := stays_in_top_k(law, p_label, p_sums, high) & (high < law.max_distance)).any():
+        low, high = np.where(growing, high, low), np.where(growing, np.minimum(2 * high, law.max_distance), high)
+    low = np.where(stays_in_top_k(law, p_label, p_sums, high), high, low)
     if law.threat.integer:
         while (open_ := high - low > 1).any():
             low, high = _halve(law, p_label, p_sums, low, high, np.where(open_, np.floor((low + high) / 2), low))
@@ -55,19 +54,19 @@ def _bisected(law: Law, p_label: Floats, p_sums: Floats) -> Floats:
 def _halve(
     law: Law, p_label: Floats, p_sums: Floats, low: Floats, high: Floats, middle: Floats
 ) -> tuple[Floats, Floats]:
-    """The half of each interval in which the label's staying ends."""
-    inside = stays(law, p_label, p_sums, middle)
+    """One bisection step: the half of each interval in which the largest certified radius lies."""
+    inside = stays_in_top_k(law, p_label, p_sums, middle)
     return np.where(inside, middle, low), np.where(inside, high, middle)
 
 
 def radius_of_label(law: Law, p_lower: Floats, k: int) -> Floats:
-    """The certified radius [m] when nothing but a lower bound [m] of the label's probability is known (BinoCP, every k)."""
+    """The certified radius [m] from a lower bound [m] on the label's probability alone (BinoCP, every k)."""
     p = np.maximum(p_lower, 0.0)
     return radius(law, p, np.repeat((1.0 - p)[:, None], k, axis=1))
 
 
 def probability_needed(law: Law, radii: ArrayLike, k: int = 1) -> Floats:
-    """For each radius [g] a probability, rounded up, that keeps a label among the top k within it; NaN where none below 1 does.
+    """For each radius [g] the label probability, rounded up, that certifies it for the top k; NaN where none below 1 does.
 
     The least p with L(p, r) > U(1 - p, r) / k, by bisection: L grows with p and U(1 - p) falls. A returned p passes the test
     itself, with its margin for rounding errors, and so does every larger one.
@@ -77,15 +76,15 @@ def probability_needed(law: Law, radii: ArrayLike, k: int = 1) -> Floats:
     [0.84134, 0.97725]
     """
     r = np.asarray(radii, dtype=float)
-    inside = np.minimum(r, law.farthest)
+    inside = np.minimum(r, law.max_distance)
 
     def enough(p: Floats) -> NDArray[np.bool_]:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            held: NDArray[np.bool_] = stays(law, p, np.repeat((1.0 - p)[:, None], k, axis=1), inside)
-        return held
+            certified: NDArray[np.bool_] = stays_in_top_k(law, p, np.repeat((1.0 - p)[:, None], k, axis=1), inside)
+        return certified
 
     low, high = np.zeros(len(r)), np.full(len(r), _BELOW_ONE)
-    possible = enough(high) & (r <= law.farthest)
+    possible = enough(high) & (r <= law.max_distance)
     for _ in range(_PROBABILITY_HALVINGS):
         middle = (low + high) / 2
         good = enough(middle)

@@ -1,4 +1,4 @@
-"""Uniform noise against L1 attacks: what an attack can move is proportional to its size. [Lee2019]"""
+"""Uniform noise against L1 attacks. [Lee2019]"""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class UniformLaw(Law):
     """Independent noise, uniform on [-lambda, lambda] with lambda = sigma sqrt 3: U = min(1, p + r / (2 lambda)).
 
     [Levine2023] Theorem 3.1 ([Lee2019]): the cubes around two points at L1 distance r share at least 1 - r / (2 lambda) of
-    their volume, and no more than that if one coordinate moves, so the shift is exact. Rounding to the grid costs nothing:
-    between grid points the total variation is still r / (2 lambda), up to a step short of 1.
+    their volume, and exactly that if one coordinate moves, so the shift is exact. Rounding to the grid loses nothing: between
+    grid points the total variation is still r / (2 lambda), up to a step short of 1.
 
     >>> UniformLaw(sigma=0.5).spec
     Spec(name='uniform', params={'sigma': '0.5'})
@@ -46,14 +46,14 @@ class UniformLaw(Law):
 
     @property
     def width(self) -> float:
-        """2 lambda: what the noise spans, and the distance at which two inputs have no view in common."""
+        """2 lambda: the noise's range, and the distance along one coordinate at which two inputs have no view in common."""
         return 2 * math.sqrt(3) * self.sigma
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return raised(p, np.asarray(r) * (UP / self.width))
+        return shifted_up(p, np.asarray(r) * (UP / self.width))
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return lowered(p, np.asarray(r) * (UP / self.width))
+        return shifted_down(p, np.asarray(r) * (UP / self.width))
 
     @property
     def scale(self) -> float:
@@ -68,14 +68,14 @@ class UniformLaw(Law):
         return 0.0 if levels is None else math.prod(shape) * self.rounded(levels).deviation
 
 
-def raised(p: ArrayLike, moved: ArrayLike) -> Floats:
-    """The most that an event of probability p can weigh where at most `moved` of the views are others."""
-    return np.minimum(np.asarray(p) + moved, 1.0)
+def shifted_up(p: ArrayLike, changed: ArrayLike) -> Floats:
+    """The largest probability of an event of probability p after at most a fraction `changed` of the views changed."""
+    return np.minimum(np.asarray(p) + changed, 1.0)
 
 
-def lowered(p: ArrayLike, moved: ArrayLike) -> Floats:
-    """The least that an event of probability p can weigh where at most `moved` of the views are others."""
-    return np.maximum(np.asarray(p) - moved, 0.0)
+def shifted_down(p: ArrayLike, changed: ArrayLike) -> Floats:
+    """The least probability of an event of probability p after at most a fraction `changed` of the views changed."""
+    return np.maximum(np.asarray(p) - changed, 0.0)
 
 
 def _tail(x: mpmath.mpf) -> mpmath.mpf:

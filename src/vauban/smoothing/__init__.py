@@ -1,4 +1,4 @@
-"""Views: ways of turning one input into many altered copies, each rebuilt from a short text."""
+"""Smoothings: they make many views of one input, and each is built from a short text."""
 
 from __future__ import annotations
 

@@ -10,15 +10,15 @@ from vauban.laws.subsets import draws_needed
 from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import to_unit
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # numbers of a block of rows
 
 
 @register("ablation")
 class Ablation(Smoothing):
     """`retained` pixels (all their channels) or features are kept, the others become NULL. [Levine2020]
 
-    `null="multichannel"`: a number v is shown as (v, 1 - v) and NULL as (0, 0), which is no colour; the first dimension of
-    a view is twice that of the input, all v first. `null="mean"`: NULL is the number `mean`, which a pixel may also have;
+    `null="multichannel"`: a number v is shown as (v, 1 - v) and NULL as (0, 0), which no value has; the first dimension
+    of a view is twice that of the input, all v first. `null="mean"`: NULL is the number `mean`, which a pixel may also have;
     the certificate is the same.
 
     >>> Ablation(retained=45).view_shape(torch.Size([1, 28, 28]))
@@ -39,14 +39,14 @@ class Ablation(Smoothing):
         self.law = AblationLaw(retained, null, unit, features, float(mean))
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
-        return draws_needed(*_smaller_side(self.law.for_shape(shape)))
+        return draws_needed(*_population_and_chosen(self.law.for_shape(shape)))
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
         return torch.Size([2 * shape[0], *shape[1:]]) if self.law.null == "multichannel" else shape
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         law = self.law.for_shape(x.shape[1:])
-        total, fewer = _smaller_side(law)
+        total, fewer = _population_and_chosen(law)
         chosen = first_different(words, total, fewer)
         kept = (chosen if fewer == law.retained else ~chosen).float()[:, None, :]
         shown = x.reshape(len(x), -1, total).float()
@@ -60,15 +60,15 @@ class Ablation(Smoothing):
         return views.view(len(words), *self.view_shape(x.shape[1:]))
 
 
-def _smaller_side(law: AblationLaw) -> tuple[int, int]:
-    """How many there are, and how many must be chosen: those kept or those hidden, whichever are fewer."""
+def _population_and_chosen(law: AblationLaw) -> tuple[int, int]:
+    """The number of pixels (or features), and how many are drawn: the kept or the hidden ones, whichever are fewer."""
     return law.total, min(law.retained, law.total - law.retained)
 
 
 def first_different(words: torch.Tensor, population: int, chosen: int) -> torch.Tensor:
     """The first `chosen` different ones of words [n, m] modulo `population`, as a mask [n, population].
 
-    `certificates.subsets` says how many words this takes, and how near to a uniform choice without replacement it is.
+    `vauban.laws.subsets` says how many words this takes, and how close it is to a uniform choice without replacement.
     """
     if words.device.type == "cpu":
         return torch.from_numpy(_first_different_on_cpu(words.numpy(), population, chosen))
@@ -76,7 +76,7 @@ def first_different(words: torch.Tensor, population: int, chosen: int) -> torch.
 
 
 def _first_different_on_device(words: torch.Tensor, population: int, chosen: int) -> torch.Tensor:
-    """By the earliest draw of every value: those that come no later than the last one needed."""
+    """Values whose earliest draw is not after the draw that completes the first `chosen` different ones."""
     drawn, width = words % population, words.shape[1]
     order = torch.arange(width, dtype=torch.int32, device=words.device).expand_as(drawn)
     earliest = torch.full((len(words), population), width + 1, dtype=torch.int32, device=words.device)
@@ -86,7 +86,7 @@ def _first_different_on_device(words: torch.Tensor, population: int, chosen: int
 
 
 def _first_different_on_cpu(words: np.ndarray, population: int, chosen: int) -> np.ndarray:
-    """The same in NumPy, in blocks of rows that stay in the cache: four times as fast there."""
+    """The same in NumPy, in blocks of rows that fit into the cache: four times as fast on the CPU."""
     count, width = words.shape
     mask = np.empty((count, population), dtype=bool)
     rows = max(1, min(count, _BLOCK // max(population, width)))
@@ -95,12 +95,12 @@ def _first_different_on_cpu(words: np.ndarray, population: int, chosen: int) -> 
     earliest = np.empty((rows, population), dtype=order.dtype)
     for row in range(0, count, rows):
         block = words[row : row + rows]
-        place = (block.view(np.uint64) % np.uint64(population)).view(np.int64)
-        place += starts[: len(block)]
+        index = (block.view(np.uint64) % np.uint64(population)).view(np.int64)
+        index += starts[: len(block)]
         earliest.fill(width + 1)
         flat = earliest.reshape(-1)
-        np.minimum.at(flat, place.reshape(-1), orders[: place.size])
-        different = (flat[place] == order).cumsum(axis=1, dtype=order.dtype)
+        np.minimum.at(flat, index.reshape(-1), orders[: index.size])
+        different = (flat[index] == order).cumsum(axis=1, dtype=order.dtype)
         last = (different < chosen).sum(axis=1, keepdims=True, dtype=order.dtype)
         np.less_equal(earliest[: len(block)], last, out=mask[row : row + rows])
     return mask

@@ -1,4 +1,4 @@
-"""What every way of making views has in common."""
+"""Base class and registry of smoothings, which make the views of an input."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vauban.threats import Threat
 
 
 class Smoothing(ABC):
-    """Makes views of an input from words; its law says what votes on them prove.
+    """Makes views of an input from words; its law turns votes on the views into certificates.
 
-    Random words make random views. Where the law is exact there is a list of views, one word makes one, and words that leave
-    the same rest when divided by the number of views make the same: the words 0, 1, … are the list, random ones a sample.
+    Random words make random views. An exact law has a list of views, each made from one word: the view index is `word % views`.
+    The words 0, 1, … make the whole list, random words a sample of it.
 
-    Inputs come in one of two arithmetics. "grid": integers 0..levels that stand for [0, 1] (8-bit pictures: 255 levels);
-    noise is drawn and added in integers and the sum divided once. "float" (levels None): numbers that have no grid.
+    Inputs come in one of two arithmetics. "grid": integers 0..levels that represent [0, 1] (8-bit pictures: 255 levels); noise
+    is drawn and added in integers and the sum divided once. "float" (levels None): real numbers without a grid.
     """
 
     law: AnyLaw
@@ -40,18 +40,18 @@ class Smoothing(ABC):
 
     @property
     def threat(self) -> Threat:
-        """What its certificates speak of."""
+        """The threat that its certificates are about."""
         return self.law.threat
 
     @abstractmethod
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
-        """How many random words one view of an input of this shape takes."""
+        """The number of random words that one view of an input of this shape takes."""
 
     @abstractmethod
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         """One view per row of `words` [count, self.words(shape, levels)], float32 [count, ...shape].
 
-        `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers on the grid.
+        `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers if `levels` is given.
         """
 
     def check(self, x: torch.Tensor) -> None:  # noqa: B027

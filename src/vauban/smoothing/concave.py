@@ -1,4 +1,4 @@
-"""Views for any attack that is measured by a sum of concave functions of what changes."""
+"""Views against attacks measured by a sum of a concave function of each change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from vauban.laws.concave import ConcaveLaw
 from vauban.laws.designs.law import fraction
-from vauban.laws.designs.metrics import Tabled
+from vauban.laws.designs.metrics import Tabulated
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.design_views import shown_shape, views_of_design
 from vauban.specs import Spec
@@ -20,8 +20,9 @@ class Concave(Smoothing):
     """A list of views of which an attack changes at most budget * (sum of g(|change|)), for any g on [0, 1] that is
     increasing, concave, zero at zero and at most 1. [Levine2023] Definition 4.1
 
-    `g`: a function, or its values [levels + 1] at 0, 1 / levels, … 1; see `Tabled.of`. Larger `scale`s certify more and show
-    less; it may be below 1. Python only: it has no text form. The other parameters are those of `Fractional`.
+    `g`: a function, or its values [levels + 1] at 0, 1 / levels, … 1; see `Tabulated.of`. A larger `scale` certifies larger
+    radii and shows less of the input; it may be below 1. Python only: it has no text form. The other parameters are those of
+    `Fractional`.
 
     >>> Concave(lambda z: min(8 * z, 1), scale=4).law.views
     4000
@@ -40,7 +41,9 @@ class Concave(Smoothing):
         representation: str = "upper_lower",
         coupling: str = "cyclic",
     ):
-        self.law = ConcaveLaw(Tabled.of(g, levels), fraction(scale), offsets, representation, coupling, budget, levels)
+        self.law = ConcaveLaw(
+            Tabulated.of(g, levels), fraction(scale), offsets, representation, coupling, budget, levels
+        )
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:

@@ -1,4 +1,4 @@
-"""Views from a designed list: every number is looked up in a table of what each outcome shows of it."""
+"""Views of design laws: the value of every number in every outcome is looked up in a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vauban.smoothing.splitting import grid_bins
 
 
 def represented(lower: torch.Tensor, upper: torch.Tensor, unit: int, representation: str) -> list[torch.Tensor]:
-    """What a view shows of bins whose ends are given in 1 / unit, float32: one or two tensors, as [Levine2023] C.5 has them."""
+    """The representation of bins, their ends given in units of 1 / unit: one or two float32 tensors. [Levine2023] C.5"""
     if representation == "upper_lower":
         return [to_unit(upper, unit), to_unit(lower, unit)]
     center = to_unit(lower + upper, 2 * unit)
@@ -23,20 +23,20 @@ def represented(lower: torch.Tensor, upper: torch.Tensor, unit: int, representat
 
 
 def shown_shape(shape: torch.Size, representation: str) -> torch.Size:
-    """The shape of a view: along the first axis all first parts come before all second ones."""
+    """The shape of a view; two-part representations put all first parts before all second parts along the first axis."""
     return shape if representation == "center" else torch.Size((2 * shape[0], *shape[1:]))
 
 
 def views_of_design(law: DesignLaw, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-    """View number word % law.views for each row of `words` [count, 1]; `x`: [1 or count, ...shape], whole numbers 0..levels."""
-    shown, rows = _tables(law, x.shape[1:], x.device)
+    """View word % law.views for each row of `words` [count, 1]; `x`: [1 or count, ...shape], whole numbers 0..levels."""
+    parts, outcome_offsets = _tables(law, x.shape[1:], x.device)
     number = (words % law.views).int().view(-1, *[1] * (x.dim() - 1))
-    at = rows(number).add_(x.int())
-    return torch.cat([_taken(part, at) for part in shown], dim=1)
+    at = outcome_offsets(number).add_(x.int())
+    return torch.cat([_lookup(part, at) for part in parts], dim=1)
 
 
-def _taken(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """table[at] of a vector, several times faster on the CPU."""
+def _lookup(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """table[at] for a vector `table`; on the CPU several times faster than indexing."""
     return table.index_select(0, at.reshape(-1)).view(at.shape)
 
 
@@ -45,33 +45,33 @@ def _on(device: torch.device, table: Ints) -> torch.Tensor:
 
 
 class _CyclicOffsets:
-    """Where outcome (v + offset_i) mod V begins in the table of what is shown, int32 [count, ...shape]."""
+    """Cyclic coupling: where outcome (v + offset_i) mod V begins in the table, int32 [count, ...shape]."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         self._begins = _on(device, np.concatenate([begins, begins]))
         self._starts = _on(device, law.starts(shape))
 
     def __call__(self, number: torch.Tensor) -> torch.Tensor:
-        return _taken(self._begins, number + self._starts)
+        return _lookup(self._begins, number + self._starts)
 
 
 class _GlobalOffsets:
-    """As above where outcome v decides the width, and coordinate i's divider is offset_i places further."""
+    """Global coupling: outcome v decides the width, and coordinate i's divider is moved by offset_i within it."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         outcomes, self._step = law.outcomes(), law.levels + 1
-        place = np.where(outcomes.place < outcomes.period, outcomes.place, 0)
-        self._first, self._place = _on(device, begins - place * self._step), _on(device, place)
+        divider = np.where(outcomes.divider < outcomes.period, outcomes.divider, 0)
+        self._first, self._divider = _on(device, begins - divider * self._step), _on(device, divider)
         self._period = _on(device, outcomes.period)
         self._starts = _on(device, law.starts(shape))
 
     def __call__(self, number: torch.Tensor) -> torch.Tensor:
-        place = (_taken(self._place, number) + self._starts).remainder_(_taken(self._period, number))
-        return place.mul_(self._step).add_(_taken(self._first, number))
+        divider = (_lookup(self._divider, number) + self._starts).remainder_(_lookup(self._period, number))
+        return divider.mul_(self._step).add_(_lookup(self._first, number))
 
 
 class _Permutations:
-    """As above where coordinate i of view v has the outcome that its own permutation puts there."""
+    """Arbitrary coupling: coordinate i of view v has the outcome to which its own permutation maps v."""
 
     def __init__(self, law: DesignLaw, begins: Ints, shape: torch.Size, device: torch.device):
         table = begins.astype(np.int32)[law.permutations(shape)]
@@ -81,7 +81,7 @@ class _Permutations:
         return self._begins.index_select(0, number.flatten())
 
 
-_COUPLED: dict[str, type[_CyclicOffsets] | type[_GlobalOffsets] | type[_Permutations]] = {
+_COUPLINGS: dict[str, type[_CyclicOffsets] | type[_GlobalOffsets] | type[_Permutations]] = {
     "cyclic": _CyclicOffsets,
     "global": _GlobalOffsets,
     "arbitrary": _Permutations,
@@ -92,14 +92,14 @@ _COUPLED: dict[str, type[_CyclicOffsets] | type[_GlobalOffsets] | type[_Permutat
 def _tables(
     law: DesignLaw, shape: torch.Size, device: torch.device
 ) -> tuple[list[torch.Tensor], _CyclicOffsets | _GlobalOffsets | _Permutations]:
-    """What outcome o shows of the value x, at o * (levels + 1) + x, float32; and how views find their outcomes there.
+    """Tables of the representation of value x in outcome o, at o * (levels + 1) + x, float32; and where views find outcomes.
 
-    The table has each width and place once, made on the CPU, so that views have the same bits everywhere.
+    Each pair of width and divider is in the tables once. They are computed on the CPU, so views are the same on every device.
     """
     outcomes, step = law.outcomes(), law.levels + 1
-    pairs, which = np.unique(np.stack([outcomes.period, outcomes.place]), axis=1, return_inverse=True)
-    period, place = (torch.from_numpy(row.copy())[:, None].int() for row in pairs)
-    lower, upper = grid_bins(torch.arange(step)[None], place, period, law.levels)
+    pairs, inverse = np.unique(np.stack([outcomes.period, outcomes.divider]), axis=1, return_inverse=True)
+    period, divider = (torch.from_numpy(row.copy())[:, None].int() for row in pairs)
+    lower, upper = grid_bins(torch.arange(step)[None], divider, period, law.levels)
     parts = represented(lower, upper, 2 * law.levels, law.representation)
-    rows = _COUPLED[law.coupling](law, which.reshape(-1).astype(np.int64) * step, shape, device)
-    return [part.flatten().to(device) for part in parts], rows
+    outcome_offsets = _COUPLINGS[law.coupling](law, inverse.reshape(-1).astype(np.int64) * step, shape, device)
+    return [part.flatten().to(device) for part in parts], outcome_offsets

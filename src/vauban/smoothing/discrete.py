@@ -12,9 +12,9 @@ from vauban.smoothing.grid import grid_noise, to_unit
 
 @register("discrete")
 class Discrete(Smoothing):
-    """Each feature keeps its value with probability `keep`, else takes any other of `values`, all as likely. [Lee2019]
+    """Each feature keeps its value with probability `keep`, else takes another of `values`, all equally likely. [Lee2019]
 
-    In integers from beginning to end; inputs without a grid are refused.
+    Computed in integers; inputs without a grid are refused.
 
     >>> Discrete(keep=0.8)
     Discrete(keep=0.8)
@@ -31,8 +31,8 @@ class Discrete(Smoothing):
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         if levels is None:
             raise BadInput(
-                "discrete replaces values by others of a grid: give 8-bit pictures, or round the inputs to 1/255"
+                "discrete replaces values by other values of a grid: give 8-bit pictures, or round the inputs to 1/255"
             )
         moved = grid_noise(self.law, levels).draw(words).view(len(words), *x.shape[1:]).add(x).sub_(self.law.values)
-        below = moved >> (8 * moved.element_size() - 1)  # all ones where it is negative: there, one turn is added back
+        below = moved >> (8 * moved.element_size() - 1)  # all ones where negative: there `values` is added back
         return to_unit(moved.add_(below.bitwise_and_(self.law.values)), levels)

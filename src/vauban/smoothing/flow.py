@@ -1,4 +1,4 @@
-"""Views with noise in flow space: mass moved at random between neighbouring pixels. [Levine2023] chapter 5"""
+"""Views with flow noise: mass is moved at random between neighbouring pixels. [Levine2023] chapter 5"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vauban.specs import one_sigma
 class Flow(Smoothing):
     """The picture normalised to mass 1 over all channels, plus the divergence of a random flow. [Levine2023] Definition 5.3
 
-    Views are floating point even of 8-bit pictures (see `FlowLaw`), sum to 1 and may be negative. Inputs are pictures
-    [c, h, w] or [h, w], or lines [w]. A picture without mass, or with negative numbers, has no views: it is refused on the
-    CPU, and has views of NaN elsewhere, where looking would mean waiting; `check` refuses it anywhere.
+    Views are floating point even for 8-bit pictures (see `FlowLaw`), sum to 1 and may be negative. Inputs are pictures
+    [c, h, w] or [h, w], or lines [w]. A picture without mass, or with negative numbers, has no views: it is refused on the CPU,
+    and its views are NaN on other devices, where a check would force synchronisation; `check` refuses it on any device.
 
     >>> Flow(sigma=0.01, ground="l2")
     Flow(sigma=0.01, ground=l2)
@@ -59,7 +59,7 @@ class Flow(Smoothing):
         """Refuse inputs [m, ...] with negative numbers or without mass, naming the first."""
         flat = x.flatten(1)
         for bad, why in (
-            ((flat < 0).any(dim=1), "has negative numbers in it: Wasserstein smoothing moves mass, which has no sign"),
+            ((flat < 0).any(dim=1), "has negative numbers: Wasserstein smoothing moves mass, which is never negative"),
             ((flat <= 0).all(dim=1), "is all black: without mass it cannot be normalised to mass 1; leave it out"),
         ):
             if bool(bad.any()):
@@ -67,7 +67,7 @@ class Flow(Smoothing):
 
 
 def normalised(x: torch.Tensor) -> torch.Tensor:
-    """Inputs [m, ...] divided by their mass, float64; NaN where they have none or are negative somewhere."""
+    """Inputs [m, ...] divided by their mass, float64; NaN for inputs without mass or with negative numbers."""
     flat = x.flatten(1).double()
     mass = flat.sum(dim=1, keepdim=True).masked_fill_((flat < 0).any(dim=1, keepdim=True), math.nan)
     return (flat / mass).view(x.shape)

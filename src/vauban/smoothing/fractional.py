@@ -1,4 +1,4 @@
-"""Views in which every number is replaced by a bin of random width, told apart as fractional Lp distances ask."""
+"""Views in which every number is replaced by a bin of random width, against fractional Lp attacks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vauban.smoothing.splitting import float_bins, grid_bins
 
 @register("fractional")
 class Fractional(Smoothing):
-    """Each number's bin, its width varying from coordinate to coordinate; infinite widths ablate it. [Levine2023] Definition 4.2
+    """Each number's bin, of a width of its own per coordinate; infinite widths ablate. [Levine2023] Definition 4.2
 
-    Exact: a list of `budget` * scale views, through which `coupling` leads the coordinates by the seed `offsets` (see
-    `DesignLaw`). `sampled`: widths and dividers independent per coordinate.
+    Exact: a list of `budget` * scale views; `coupling` and the seed `offsets` assign its outcomes to coordinates (see
+    `DesignLaw`). `sampled`: widths and dividers are independent per coordinate.
 
     `representation` ([Levine2023] C.5): "upper_lower" shows both ends of the bin, the upper ones before the lower ones
     along the first axis (so pictures have twice the channels); "center" its middle only; "center_center" that twice;
@@ -67,8 +67,8 @@ class Fractional(Smoothing):
             lower, upper = float_bins(x, u.view(shape), width.view(shape))
             unit = 1
         else:
-            place, period = _grid_splits(self.law, levels).draw(words)
-            lower, upper = grid_bins(x, place.view(shape), period.view(shape), levels)
+            divider, period = _grid_splits(self.law, levels).draw(words)
+            lower, upper = grid_bins(x, divider.view(shape), period.view(shape), levels)
             unit = 2 * levels
         return torch.cat(represented(lower, upper, unit, self.law.representation), dim=1)
 
@@ -77,16 +77,16 @@ class _OnDevice:
     """Tables that are built once and copied once to each device."""
 
     def __init__(self, *tables: np.ndarray):
-        self._there = {torch.device("cpu"): [torch.from_numpy(table) for table in tables]}
+        self._by_device = {torch.device("cpu"): [torch.from_numpy(table) for table in tables]}
 
     def __call__(self, device: torch.device) -> list[torch.Tensor]:
-        if device not in self._there:
-            self._there[device] = [table.to(device) for table in self._there[torch.device("cpu")]]
-        return self._there[device]
+        if device not in self._by_device:
+            self._by_device[device] = [table.to(device) for table in self._by_device[torch.device("cpu")]]
+        return self._by_device[device]
 
 
 class _GridSplits:
-    """Words into places and periods, int32 in steps, as `grid_bins` takes them."""
+    """Draws dividers and periods from words: int32 in steps, arguments of `grid_bins`."""
 
     def __init__(self, law: FractionalLaw, levels: int):
         table = law.table(levels)
@@ -96,13 +96,13 @@ class _GridSplits:
 
     def draw(self, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         starts, cells = self._tables(words.device)
-        which = self._widths.draw(words).int()
-        place = (words - starts[which]).div_(cells[which], rounding_mode="floor").int()
-        return place.masked_fill_(which == self.levels, self.levels + 1), which.add_(1)
+        width = self._widths.draw(words).int()
+        divider = (words - starts[width]).div_(cells[width], rounding_mode="floor").int()
+        return divider.masked_fill_(width == self.levels, self.levels + 1), width.add_(1)
 
 
 class _FloatSplits:
-    """Words into widths, and into dividers as fractions of them: float64 both, as `float_bins` takes them."""
+    """Draws widths, and dividers as fractions of them, from words: float64, arguments of `float_bins`."""
 
     def __init__(self, law: FractionalLaw):
         self._tables = _OnDevice(law.float_widths())

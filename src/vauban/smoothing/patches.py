@@ -17,8 +17,8 @@ from vauban.smoothing.grid import to_unit
 
 
 class KeptRegion(Smoothing):
-    """One word says which region is kept, or which several. Views have twice the channels: (v, 1 - v) where kept, (0, 0)
-    elsewhere, which no value looks like. [Levine2023] section 6.2.2.1"""
+    """One word determines the kept region or regions. Views have twice the channels: (v, 1 - v) where kept, (0, 0) elsewhere,
+    which no value has. [Levine2023] section 6.2.2.1"""
 
     law: ExactPatchLaw | KeptRegionLaw
 
@@ -39,7 +39,7 @@ class KeptRegion(Smoothing):
 
 @register("band")
 class Band(KeptRegion):
-    """Keeps `size` columns (or rows: `axis`) next to each other, wrapping around; or `count` such bands of a grid.
+    """Keeps `size` neighbouring columns (or rows: `axis`), wrapping around; or `count` such bands of a grid.
 
     >>> Band(4), Band(4, sampled=True)
     (Band(size=4), Band(size=4, sampled=true))
@@ -65,7 +65,7 @@ class Band(KeptRegion):
 
 @register("block")
 class Block(KeptRegion):
-    """Keeps a square of `size` x `size` pixels, wrapping around both ways; or `count` such blocks of a grid.
+    """Keeps a square of `size` x `size` pixels, wrapping around along both axes; or `count` such blocks of a grid.
 
     >>> Block(10, threshold=0.3), Block(10, sampled=True, stride=2)
     (Block(size=10, threshold=0.3), Block(size=10, sampled=true, stride=2))
@@ -88,25 +88,25 @@ class Block(KeptRegion):
             self.law = ExactBlockLaw(size, stride, count, threshold, bound)
 
 
-def positions(numbers: torch.Tensor, regions: Regions) -> torch.Tensor:
-    """(top, left) of regions by their number [n], int64 [n, 2], in the order of `Regions.positions`."""
+def positions(indices: torch.Tensor, regions: Regions) -> torch.Tensor:
+    """(top, left) of the regions with these indices [n], int64 [n, 2], in the order of `Regions.positions`."""
     across = len(regions.lefts)
-    down = torch.div(numbers, across, rounding_mode="floor")
-    return torch.stack([down * regions.row_stride, numbers % across * regions.column_stride], dim=1)
+    down = torch.div(indices, across, rounding_mode="floor")
+    return torch.stack([down * regions.row_stride, indices % across * regions.column_stride], dim=1)
 
 
 def ablated(x: torch.Tensor, where: torch.Tensor, regions: Regions, levels: int | None) -> torch.Tensor:
-    """Keep of pictures `x` [1 or n, c, h, w] the region at each (top, left) of `where` [n, 2]: float32 [n, 2c, h, w]."""
+    """Pictures `x` [1 or n, c, h, w] with only the region at each (top, left) of `where` [n, 2]: float32 [n, 2c, h, w]."""
     rows = _kept(where[:, 0], regions.rows, regions.height)
     columns = _kept(where[:, 1], regions.columns, regions.width)
     return shown(x, rows[:, :, None] & columns[:, None, :], levels)
 
 
-def union(numbers: torch.Tensor, regions: Regions, count: int) -> torch.Tensor:
-    """Which pixels [n, h, w] views keep, by their number [n] in the order of `chosen`: those of `count` regions of a grid."""
-    choices, homes = _grid(regions, count, numbers.device)
-    kept = torch.zeros(len(numbers), regions.count, dtype=torch.bool, device=numbers.device)
-    return kept.scatter_(1, choices[numbers], True)[:, homes]
+def union(indices: torch.Tensor, regions: Regions, count: int) -> torch.Tensor:
+    """Which pixels [n, h, w] the views with these indices [n] keep: those of `count` grid regions, in the order of `chosen`."""
+    choices, region_of_pixel = _grid(regions, count, indices.device)
+    kept = torch.zeros(len(indices), regions.count, dtype=torch.bool, device=indices.device)
+    return kept.scatter_(1, choices[indices], True)[:, region_of_pixel]
 
 
 def shown(x: torch.Tensor, kept: torch.Tensor, levels: int | None) -> torch.Tensor:
@@ -118,7 +118,7 @@ def shown(x: torch.Tensor, kept: torch.Tensor, levels: int | None) -> torch.Tens
 
 
 def _kept(starts: torch.Tensor, size: int, length: int) -> torch.Tensor:
-    """Which of `length` pixels lie in the run of `size` from each start [n] on, going round: bool [n, length]."""
+    """Which of `length` pixels lie in the run of `size` from each start [n] on, wrapping around: bool [n, length]."""
     return (torch.arange(length, device=starts.device) - starts[:, None]) % length < size
 
 
@@ -129,8 +129,10 @@ def _grid(regions: Regions, count: int, device: torch.device) -> tuple[torch.Ten
         np.arange(regions.height) // regions.row_stride,
         np.arange(regions.width) // regions.column_stride,
     )
-    homes = rows[:, None] * len(regions.lefts) + columns
-    return torch.from_numpy(chosen(regions.count, count)).long().to(device), torch.from_numpy(homes).to(device)
+    region_of_pixel = rows[:, None] * len(regions.lefts) + columns
+    return torch.from_numpy(chosen(regions.count, count)).long().to(device), torch.from_numpy(region_of_pixel).to(
+        device
+    )
 
 
 def _exact_only(**given: tuple[object, object]) -> None:

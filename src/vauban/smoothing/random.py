@@ -1,7 +1,7 @@
 """Randomness that is addressed, not consumed: word w of view j of input i is a function of (seed, stage, i, j, w).
 
 The function is Philox4x64-10 [Salmon2011], NumPy's generator on the CPU and the same arithmetic in torch elsewhere, so
-every device sees the same words.
+every device computes the same words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDS = 10
 
 @dataclass(frozen=True)
 class Stream:
-    """All the randomness of one input in one stage of a run."""
+    """The random words of one input in one stage of a run."""
 
     seed: Seed
     stage: str
@@ -54,9 +54,9 @@ class Stream:
 def words_of(
     streams: Sequence[Stream], starts: Sequence[int], views: int, per_view: int, device: torch.device
 ) -> torch.Tensor:
-    """Words of `views` views from each start of each stream, all of one seed, one after the other: one call for many inputs.
+    """Words of `views` views from each stream's start, concatenated; all streams have one seed.
 
-    int64 [len(streams) * views, per_view], the same as `Stream.words` gives one by one.
+    int64 [len(streams) * views, per_view], the same words as `Stream.words` of each stream.
     """
     if device.type == "cpu":
         each = [stream.words(start, views, per_view, device) for stream, start in zip(streams, starts, strict=True)]
@@ -67,19 +67,19 @@ def words_of(
 
 
 def addresses(streams: Sequence[Stream], starts: Sequence[int]) -> torch.Tensor:
-    """Where words begin, int64 [len(streams), 3]: the input's number, the stage, the first view."""
+    """The addresses of words, int64 [len(streams), 3]: the input's number, the stage, the first view."""
     return torch.tensor([[s.input, STAGES[s.stage], start] for s, start in zip(streams, starts, strict=True)])
 
 
 def addressed_words(keys: torch.Tensor, at: torch.Tensor, views: int, per_view: int) -> torch.Tensor:
-    """Words for `addresses`, made by torch alone: elementwise, of fixed shape, and so open to compilation."""
+    """Words for `addresses`, in torch operations only: elementwise and of fixed shape, so they can be compiled."""
     blocks = -(-per_view // WORDS_PER_BLOCK)
     words = philox(keys, at[:, :2], at[:, 2] * blocks, views * blocks)
     return words.view(len(at) * views, blocks * WORDS_PER_BLOCK)[:, :per_view]
 
 
 def round_keys(seed: Seed, device: torch.device) -> torch.Tensor:
-    """What every round of Philox mixes in, int64 [rounds, 2]."""
+    """The keys of the Philox rounds, int64 [rounds, 2]."""
     pair = [seed.key & (2**64 - 1), seed.key >> 64]
     keys = [
         [_signed((k + i * step) % 2**64) for k, step in zip(pair, _INCREMENTS, strict=True)] for i in range(_ROUNDS)
@@ -89,7 +89,7 @@ def round_keys(seed: Seed, device: torch.device) -> torch.Tensor:
 
 def philox(keys: torch.Tensor, streams: torch.Tensor, first: torch.Tensor, count: int) -> torch.Tensor:
     """Words of `count` blocks from block `first` [s] on, of the (input, stage) in `streams` [s, 2]: int64 [s, 4 * count]."""
-    # NumPy steps its counter before it draws, hence the + 1.
+    # NumPy increments its counter before it draws, hence the + 1.
     c0 = first[:, None] + torch.arange(1, count + 1, device=first.device)
     c1, c2, c3 = streams[:, :1], streams[:, 1:], torch.zeros_like(streams[:, :1])
     for key in keys.unbind():
@@ -106,7 +106,7 @@ def _signed(word: int) -> int:
 
 
 def _multiply(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low 64 bits of the unsigned 128-bit products a * b, bits held in int64; by halves of 32 bits."""
+    """High and low 64 bits of the unsigned 128-bit products a * b, as int64 bit patterns; computed in 32-bit halves."""
     mask = 0xFFFFFFFF
     a0, a1 = a & mask, (a >> 32) & mask
     b0, b1 = b & mask, b >> 32

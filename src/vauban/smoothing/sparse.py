@@ -1,4 +1,4 @@
-"""Views that share out the pixels of an input: each is shown in exactly one of them."""
+"""Sparse views: each pixel of an input is kept in exactly one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vauban.smoothing.grid import to_unit
 
 @register("sparse")
 class Sparse(Smoothing):
-    """View j keeps the pixels (or features) whose home is j, as (v, 1 - v); all others are (0, 0), which no value looks like.
+    """View j keeps the pixels (or features) assigned to it, as (v, 1 - v); all others are (0, 0), which no value has.
 
     [Levine2023] section 4.5
 
@@ -34,13 +34,13 @@ class Sparse(Smoothing):
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         number = (words % self.law.views).view(-1, *[1] * (x.dim() - 1))
-        kept = _homes(self.law, x.shape[1:], x.device) == number
+        kept = _view_of_feature(self.law, x.shape[1:], x.device) == number
         shown = x.float()
         both = torch.cat([shown, self.law.levels - shown], dim=1) * torch.cat([kept, kept], dim=1)
         return to_unit(both, self.law.levels)
 
 
 @lru_cache(maxsize=16)
-def _homes(law: SparseLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """The view that keeps each feature: int64 [...shape]."""
-    return torch.from_numpy(law.homes(shape).copy()).to(device)
+def _view_of_feature(law: SparseLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """The index of the view that keeps each feature: int64 [...shape]."""
+    return torch.from_numpy(law.view_of_feature(shape).copy()).to(device)

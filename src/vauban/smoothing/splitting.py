@@ -15,8 +15,8 @@ from vauban.specs import one_sigma
 
 @register("splitting")
 class Splitting(Smoothing):
-    """The middle of each number's bin; bins span 2 sqrt 3 sigma. Exact: one divider place per view, offset per coordinate by
-    the seed `offsets`; `sampled`: places independent per coordinate.
+    """The middle of each number's bin; bins span 2 sqrt 3 sigma. Exact: one divider position per view, offset per coordinate by
+    the seed `offsets`; `sampled`: positions are independent per coordinate.
 
     [Levine2023] Theorem 3.2 and Corollary 3.1 (general case)
 
@@ -36,39 +36,41 @@ class Splitting(Smoothing):
         shape = (len(words), *x.shape[1:])
         if isinstance(self.law, ExactSplittingLaw):
             period = self.law.views
-            places = _places(self.law, x.shape[1:], x.device)
-            place = (places + (words % period).int().view(-1, *[1] * (x.dim() - 1))) % period
-            lower, upper = grid_bins(x, place, period, self.law.levels)
+            first = _first_dividers(self.law, x.shape[1:], x.device)
+            divider = (first + (words % period).int().view(-1, *[1] * (x.dim() - 1))) % period
+            lower, upper = grid_bins(x, divider, period, self.law.levels)
             return to_unit(lower.add_(upper), 4 * self.law.levels)
         if levels is None:
             lower, upper = float_bins(x, uniforms(words).view(shape), self.law.width * BIN_PAD)
             return lower.add_(upper).div_(2).float()
-        place = grid_noise(self.law, levels).draw(words).view(shape)
-        lower, upper = grid_bins(x, place, min(self.law.period(levels), levels + 1), levels)
+        divider = grid_noise(self.law, levels).draw(words).view(shape)
+        lower, upper = grid_bins(x, divider, min(self.law.period(levels), levels + 1), levels)
         return to_unit(lower.add_(upper), 4 * levels)
 
 
 @lru_cache(maxsize=16)
-def _places(law: ExactSplittingLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Where the first divider of each coordinate is in view 0: int32 [...shape]."""
-    return torch.from_numpy(law.places(shape)).int().to(device)
+def _first_dividers(law: ExactSplittingLaw, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """The level below the first divider of each coordinate in view 0: int32 [...shape]."""
+    return torch.from_numpy(law.first_dividers(shape)).int().to(device)
 
 
 def grid_bins(
-    x: torch.Tensor, place: torch.Tensor, period: torch.Tensor | int, levels: int
+    x: torch.Tensor, divider: torch.Tensor, period: torch.Tensor | int, levels: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The ends (lower, upper) of the bin of each x, int32 in half steps from 0 to 2 * levels.
 
-    `x`: integers 0..levels. `place`: where the first divider is, j for the half step between the levels j and j + 1;
-    `period`: how many steps the dividers are apart, 1 or more. All broadcast. A divider on a half step meets no level, so
-    comparisons are exact. A place at or beyond the period stands for no dividers at all: the bin is everything.
+    `x`: integers 0..levels. `divider`: the position of the first divider, j for the half step between the levels j and j + 1;
+    `period`: the distance of dividers in steps, 1 or more. All broadcast. A divider on a half step is equal to no level, so
+    comparisons are exact. A position at or beyond the period means no dividers at all: the bin is [0, 2 * levels].
     """
-    x, place = x.int(), place.int()
-    ordinal = torch.div(x - place - 1, period, rounding_mode="floor")
-    lower = ordinal.mul_(period).add_(place).mul_(2).add_(1)
+    x, divider = x.int(), divider.int()
+    ordinal = torch.div(x - divider - 1, period, rounding_mode="floor")
+    lower = ordinal.mul_(period).add_(divider).mul_(2).add_(1)
     upper = lower + 2 * period
-    whole = place >= period
-    return lower.clamp_(min=0).masked_fill_(whole, 0), upper.clamp_(max=2 * levels).masked_fill_(whole, 2 * levels)
+    undivided = divider >= period
+    return lower.clamp_(min=0).masked_fill_(undivided, 0), upper.clamp_(max=2 * levels).masked_fill_(
+        undivided, 2 * levels
+    )
 
 
 def float_bins(x: torch.Tensor, u: torch.Tensor, width: torch.Tensor | float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,8 +78,9 @@ def float_bins(x: torch.Tensor, u: torch.Tensor, width: torch.Tensor | float) ->
 
     `x`: float32. `u`: in (0, 1), float64. `width`: float64, infinite for no dividers. All broadcast. The ends are
     functions of u, the width and the number of dividers below x only, so values in one bin give the same bits. That number
-    is counted exactly from x / width, whose rounding a width larger than its law's by 2^-27 or more pays for: float32
-    numbers differ by 2^-24 of the larger one or not at all, so their quotients differ by (1 + 2^-28) times too much at most.
+    is computed exactly from the rounded x / width. A width larger than the law's by 2^-27 or more makes up for this rounding:
+    float32 numbers differ by 2^-24 of the larger one or not at all, so the difference of two quotients is at most
+    (1 + 2^-28) times too large.
     """
     position = x.double() / width
     whole = position.floor()

@@ -1,4 +1,4 @@
-"""When enough votes are cast: policies, and the sequential tests behind them, for every sampled law; no torch."""
+"""When to stop casting votes: policies and the sequential tests behind them, for every sampled law; no torch."""
 
 from vauban.stopping.anytime import Anytime, AnytimeRule
 from vauban.stopping.fixed import Fixed, FixedRule

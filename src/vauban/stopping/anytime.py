@@ -1,4 +1,4 @@
-"""No last vote: the radius grows until somebody interrupts, by an e-process that holds at every number of votes."""
+"""The anytime policy: votes continue until interrupted, under an e-process that is valid at every number of votes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vauban.laws.topk import radius_of_label
 from vauban.stopping.policies import Decision, Policy, Rule, _Test
 from vauban.validation import MOST_VOTES
 
-PER_DECADE = 20
-FIRST = 10
+PER_DECADE = 20  # looks while the number of votes grows tenfold
+FIRST = 10  # votes at the first look
 
 
 @dataclass(frozen=True)
 class Anytime(Policy):
-    """Votes go on until somebody interrupts, and what is certified by then is kept."""
+    """Casts votes until the run is interrupted; the radius certified by then is kept."""
 
     name: ClassVar[str] = "anytime"
     endless: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class Anytime(Policy):
 
 @dataclass(frozen=True)
 class AnytimeRule(Rule):
-    """The e-process at ever more votes: the largest lower bound seen so far holds at all times at once."""
+    """The e-process at ever more votes: its lower bounds hold at all looks simultaneously, so the largest is used."""
 
     law: Law
     alpha: float
@@ -52,17 +52,17 @@ class AnytimeRule(Rule):
         return look if look <= MOST_VOTES else None
 
     def goes_on(self, wins: Sequence[int]) -> bool:
-        """As `decide` for an input whose earlier bounds did not stop it, from the last look alone."""
-        if np.isinf(self.law.farthest):
+        """As `decide`, from the last look alone, for an input that earlier looks did not stop."""
+        if np.isinf(self.law.max_distance):
             return True
         lower = eprocess.lower_bound([wins[-1]], self.votes_at(len(wins)), self.alpha)
-        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.farthest
+        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.max_distance
 
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
         best, looks = np.zeros(rows), np.zeros(rows, dtype=np.int64)
-        for votes, column, there in self._columns(wins):
-            best[there] = np.maximum(best[there], eprocess.lower_bound(column[there], votes, self.alpha))
-            looks += there
+        for votes, column, reached in self._columns(wins):
+            best[reached] = np.maximum(best[reached], eprocess.lower_bound(column[reached], votes, self.alpha))
+            looks += reached
         radius = radius_of_label(self.law, best - self.deviation, self.k)
-        return Decision(radius, ~(radius >= self.law.farthest), looks)
+        return Decision(radius, ~(radius >= self.law.max_distance), looks)

@@ -1,4 +1,4 @@
-"""All n votes, whatever they say."""
+"""The fixed policy: n votes for every input, regardless of the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vauban.stopping.policies import Decision, Policy, Rule, _Test
 
 @dataclass(frozen=True)
 class Fixed(Policy):
-    """All n votes, whatever they say; its rule is BinoCP for every k (`vauban.certificates.derive` has the other bounds)."""
+    """Casts all n votes; its rule is BinoCP for every k (`vauban.certificates.derive` has the other bounds)."""
 
     name: ClassVar[str] = "fixed"
     fixed: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class Fixed(Policy):
 
 @dataclass(frozen=True)
 class FixedRule(Rule):
-    """One look at n votes, and the radius of the label's Clopper-Pearson bound."""
+    """One look at n votes; the radius comes from the label's Clopper-Pearson bound."""
 
     law: Law
     n: int
@@ -45,8 +45,8 @@ class FixedRule(Rule):
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
         radius, going, looks = np.full(rows, np.nan), np.ones(rows, dtype=bool), np.zeros(rows, dtype=np.int64)
-        for _, column, there in self._columns(wins):
-            lower = clopper_pearson.lower_bound(column[there], self.n, self.alpha)
-            radius[there] = radius_of_label(self.law, lower - self.deviation, self.k)
-            going, looks = ~there, there.astype(np.int64)
+        for _, column, reached in self._columns(wins):
+            lower = clopper_pearson.lower_bound(column[reached], self.n, self.alpha)
+            radius[reached] = radius_of_label(self.law, lower - self.deviation, self.k)
+            going, looks = ~reached, reached.astype(np.int64)
         return Decision(radius, going, looks)

@@ -1,18 +1,19 @@
-"""When an input has enough votes: policies as users write them, and the rules they become for a law, n, alpha and k.
+"""Stopping policies as users write them, and the rules they become for a law, n, alpha and k.
 
-A policy is read from text (`target:radius=0.5`). Its rule says at how many votes to look and what the label's cumulative wins
-mean there: go on, a certified radius, or give up. Rules are pure functions of counts, so every decision can be replayed.
+A policy is read from text (`target:radius=0.5`). Its rule says at how many votes to look and what to decide there from the
+label's cumulative wins: continue, certify a radius, or give up. Rules are pure functions of counts, so every decision can be
+replayed.
 
-**From radius to probability.** A rule watches one count: the label's. If its probability p is large enough that
+**From radius to probability.** A rule uses one count: the label's. If its probability p is large enough that
 L(p, r) > U(1 - p, r) / k, it stays among the top k within r, whatever the rivals: k rivals share at most 1 - p, and the
 least of them has at most a k-th of what 1 - p can become (BinoCP's bound, for every k; [Jia2020] Eq. 4). So a radius is a
 threshold for p, and both tests reject "at most p". Views that deviate from the law in total variation move p by at most
-that, which is added to the threshold. SimuEM and half bound rivals from above too: a claim would not be a boundary for one
-count, and neither test is about that. For k > 1 a fixed n with SimuEM may therefore certify more. The label must be given or
+the deviation, which is added to the threshold. SimuEM and half also bound rivals from above: their claims depend on several
+counts, and both tests are for one. For k > 1 a fixed n with SimuEM may therefore certify more. The label must be given or
 chosen by votes that are not counted.
 
-**Many radii need no correction.** A radius is claimed only when every smaller one of the grid has been. For a false claim
-the test at the smallest radius that is false must reject: probability at most alpha.
+**Many radii need no correction.** A radius is claimed only after every smaller radius of the grid. A false claim requires
+that the test at the smallest false radius rejects, which has probability at most alpha.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from vauban.specs import Parameter, Spec, choose, positive, read_params
 from vauban.validation import check_alpha, check_deviation, is_whole
 
 TESTS = ("group", "eprocess")
-MOST_RADII = 500
+MAX_RADII = 500
 
-_FEW = 2_000  # boundaries that a manifest shows
+_MAX_LISTED = 2_000  # boundaries that a manifest lists; more are hashed
 _TEST = Parameter(lambda text: choose("sequential test", text, TESTS), "group")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the looks so far say of m inputs.
+    """The state of m inputs after the looks so far.
 
-    `radius` [m]: what is certified by now, NaN where nothing is. `going` [m]: where more votes are needed. `looks` [m]: how
-    many looks were used; wins at later ones were not read.
+    `radius` [m]: the certified radius, NaN where nothing is certified. `going` [m]: whether more votes are needed. `looks` [m]:
+    how many looks were used; wins at later looks were not read.
     """
 
     radius: Floats
@@ -60,20 +61,20 @@ class Decision:
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Where a radius has been certified [m]; it stays so even if the votes stop here."""
+        """Where a radius is certified [m]; it stays certified even if voting stops here."""
         return ~np.isnan(self.radius)
 
     @property
     def gave_up(self) -> NDArray[np.bool_]:
-        """Where votes have stopped and nothing was certified [m]: abstained."""
+        """Where voting stopped and nothing is certified [m]: abstained."""
         return ~self.going & ~self.certified
 
 
 class Rule(ABC):
-    """Where to look and what to decide there."""
+    """At how many votes to look, and what to decide there."""
 
     last_look: int | None = None
-    """How many votes there can be at most; None where there is no last one."""
+    """The largest number of votes; None if there is no limit."""
 
     @abstractmethod
     def next_look(self, votes: int) -> int | None:
@@ -84,7 +85,7 @@ class Rule(ABC):
         """Decide from `wins` [m, j], each row the label's cumulative wins at the first j looks, -1 where not cast yet."""
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of the rule, in plain values."""
+        """What a manifest stores about the rule, in plain values."""
         return {"test": "eprocess", "looks": None}
 
     def looks_until(self, votes: int) -> list[int]:
@@ -95,7 +96,7 @@ class Rule(ABC):
         return found
 
     def votes_at(self, looks: int) -> int:
-        """How many votes have been cast when so many looks have been taken."""
+        """The number of votes at look number `looks`, counted from 1; 0 for none."""
         votes = 0
         for _ in range(looks):
             look = self.next_look(votes)
@@ -105,38 +106,39 @@ class Rule(ABC):
         return votes
 
     def goes_on(self, wins: Sequence[int]) -> bool:
-        """Whether more votes are needed for one input after these cumulative wins, one number a look."""
+        """Whether one input needs more votes after these cumulative wins, one number per look."""
         return bool(self.decide(np.array([wins], dtype=np.int64)).going[0])
 
     def _columns(self, wins: ArrayLike) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.bool_]]]:
-        """For each look its votes, the wins [m] there and which rows have got that far; an impossible row is refused."""
+        """For each look: its votes, the wins [m] at it, and which rows [m] have reached it; refuses impossible wins."""
         table = np.asarray(wins)
         if table.ndim != 2 or table.dtype.kind not in "iu":
             raise BadInput(
                 f"wins of shape {table.shape}, {table.dtype}: whole numbers, a row per input, a column per look"
             )
-        before, votes, there = np.zeros(len(table), dtype=np.int64), 0, np.ones(len(table), dtype=bool)
+        before, votes, reached = np.zeros(len(table), dtype=np.int64), 0, np.ones(len(table), dtype=bool)
         for column in table.astype(np.int64).T:
             look = self.next_look(votes)
             if look is None:
                 raise BadInput(f"wins at {table.shape[1]} looks are given, but there is none after {votes:,} votes")
-            there = there & (column >= 0)
-            new = np.where(there, column - before, 0)
+            reached = reached & (column >= 0)
+            new = np.where(reached, column - before, 0)
             if (new < 0).any() or (new > look - votes).any():
                 row = int(np.flatnonzero((new < 0) | (new > look - votes))[0])
                 raise BadInput(
                     f"input {row} has {column[row]} wins at {look} votes and {before[row]} at {votes}: wins are cumulative"
                 )
-            yield look, column, there
-            before, votes = np.where(there, column, before), look
+            yield look, column, reached
+            before, votes = np.where(reached, column, before), look
 
 
 @dataclass(frozen=True, eq=False)
 class GridRule(Rule):
-    """Radii claimed in rising order, each by its own test on the same votes.
+    """Radii claimed in ascending order, each by its own test on the same votes.
 
-    `radii` [g] rising; `p` [g]: the probability each is a test against; `looks` [J]; `least` [g, J]: wins from which a radius
-    passes its test; `futile` [g, J]: wins up to which going on for it is hopeless. `test`: "group" or "eprocess".
+    `radii` [g], ascending; `p` [g]: each test rejects "the label's probability is at most p"; `looks` [J]; `least` [g, J]: the
+    least wins with which a radius passes its test; `futile` [g, J]: the most wins at which more votes are not worth casting for
+    it. `test`: "group" or "eprocess".
     """
 
     radii: tuple[float, ...]
@@ -155,40 +157,40 @@ class GridRule(Rule):
         return self.looks[-1]
 
     def describe(self) -> dict[str, Any]:
-        """Boundaries [radii, looks] are given by their hash where they are more than a page."""
-        said = {"test": self.test, "looks": list(self.looks), "radii": list(self.radii)}
+        """As in `Rule`; boundaries [radii, looks] are replaced by their hash if there are more than _MAX_LISTED."""
+        fields = {"test": self.test, "looks": list(self.looks), "radii": list(self.radii)}
         if self.test == "group":
-            said["spending"] = f"early={group_sequential.EARLY},power={group_sequential.POWER}"
+            fields["spending"] = f"early={group_sequential.EARLY},power={group_sequential.POWER}"
         boundaries = self.least.tolist()
         text = json.dumps(boundaries, separators=(",", ":"))
-        return said | {
-            "boundaries": boundaries if self.least.size <= _FEW else hashlib.sha256(text.encode()).hexdigest()
+        return fields | {
+            "boundaries": boundaries if self.least.size <= _MAX_LISTED else hashlib.sha256(text.encode()).hexdigest()
         }
 
     def goes_on(self, wins: Sequence[int]) -> bool:
-        """As `decide` for an input that has not been decided before its last look, in one step."""
+        """As `decide`, in one step, for an input that was undecided before its last look."""
         j = len(wins) - 1
         passed: NDArray[np.bool_] = np.any(np.asarray(wins) >= self.least[:, : j + 1], axis=1)
-        reached = len(passed) if passed.all() else int(passed.argmin())
-        return reached < len(passed) and j < len(self.looks) - 1 and bool(wins[j] > self.futile[reached, j])
+        claimed = len(passed) if passed.all() else int(passed.argmin())
+        return claimed < len(passed) and j < len(self.looks) - 1 and bool(wins[j] > self.futile[claimed, j])
 
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
         passed = np.zeros((rows, len(self.radii)), dtype=bool)
         going, looks = np.ones(rows, dtype=bool), np.zeros(rows, dtype=np.int64)
-        for j, (_, column, there) in enumerate(self._columns(wins)):
-            (now,) = np.nonzero(going & there)
+        for j, (_, column, reached) in enumerate(self._columns(wins)):
+            (now,) = np.nonzero(going & reached)
             passed[now] |= column[now, None] >= self.least[:, j]
-            reached = _leading(passed[now])
-            goal = np.minimum(reached, len(self.radii) - 1)
-            over = (reached == len(self.radii)) | (column[now] <= self.futile[goal, j]) | (j == len(self.looks) - 1)
+            claimed = _leading(passed[now])
+            goal = np.minimum(claimed, len(self.radii) - 1)
+            over = (claimed == len(self.radii)) | (column[now] <= self.futile[goal, j]) | (j == len(self.looks) - 1)
             looks[now] += 1
             going[now[over]] = False
         return Decision(np.array([np.nan, *self.radii])[_leading(passed)], going, looks)
 
 
 def _leading(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many of the first columns are all true [m]."""
+    """How many leading columns are True in each row [m]."""
     return np.cumprod(passed, axis=1, dtype=np.int64).sum(axis=1)
 
 
@@ -207,7 +209,7 @@ class Policy(ABC):
         POLICIES[cls.name] = cls
 
     def rule(self, law: Law, *, n: int | None, alpha: float, k: int = 1, deviation: float = 0.0) -> Rule:
-        """The rule for at most n votes under this law; a radius that n votes can never certify is refused.
+        """The rule for at most n votes under this law; radii that n votes can never certify are refused.
 
         `deviation`: how far, in total variation per view, the sampled noise may be from the law.
         """
@@ -218,7 +220,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _rule(self, test: _Test) -> Rule:
-        """The rule under settings that have been checked."""
+        """The rule for checked settings."""
 
     def last_vote(self, n: Any) -> int:
         """The largest number of votes an input can get."""
@@ -228,19 +230,19 @@ class Policy(ABC):
 
     @property
     def spec(self) -> Spec:
-        """The text form that rebuilds it."""
+        """The text form that rebuilds this policy."""
         values = {key: getattr(self, key) for key in self.parameters}
         shown = {k: v for k, v in values.items() if self.parameters[k].required or v != self.parameters[k].default}
         return Spec(self.name, {k: repr(v) if isinstance(v, float) else str(v) for k, v in shown.items()})
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
-        """Build it from its text form."""
+        """Build the policy from its text form."""
         return cls(**read_params(spec, cls.parameters))
 
 
 def policy(text: str | Spec) -> Policy:
-    """The policy behind a text: fixed, target:radius=0.5, grid:step=0.25 or anytime.
+    """The policy of a text: fixed, target:radius=0.5, grid:step=0.25 or anytime.
 
     >>> policy("target:radius=0.5")
     Target(radius=0.5, test='group')
@@ -251,7 +253,7 @@ def policy(text: str | Spec) -> Policy:
 
 @dataclass(frozen=True)
 class Target(Policy):
-    """Is the label certified at this radius, yes or no."""
+    """Decides whether the label is certified at one radius."""
 
     radius: float
     test: str = "group"
@@ -267,7 +269,7 @@ class Target(Policy):
 
 @dataclass(frozen=True)
 class Grid(Policy):
-    """The largest certified radius among the multiples of a step (0 among them where radii are counted)."""
+    """The largest certified radius among the multiples of a step (0 included if radii are integers)."""
 
     step: float
     test: str = "group"
@@ -280,20 +282,20 @@ class Grid(Policy):
     def _rule(self, test: _Test) -> Rule:
         step = Fraction(repr(_radius("step", self.step, test.law)))
         first = 0 if test.law.threat.integer else 1
-        points = int(Fraction(test.farthest) / step)
-        if points - first + 1 > MOST_RADII:
-            least = test.farthest / (MOST_RADII - 1)
+        points = int(Fraction(test.max_radius) / step)
+        if points - first + 1 > MAX_RADII:
+            least = test.max_radius / (MAX_RADII - 1)
             raise BadInput(
-                f"step={self.step:g} makes {float(points):,.10g} radii up to {test.farthest:g}, the largest that "
-                f"n={test.n:,} can certify: at most {MOST_RADII} make sense, so "
-                f"step={math.ceil(least) if first == 0 else least:.3g} or more"
+                f"step={self.step:g} makes {float(points):,.10g} radii up to {test.max_radius:g}, the largest that "
+                f"n={test.n:,} can certify: at most {MAX_RADII} are supported, so "
+                f"take step={math.ceil(least) if first == 0 else least:.3g} or more"
             )
         return test.grid_rule([float(i * step) for i in range(first, max(points, first) + 1)], self.test)
 
 
 @dataclass(frozen=True)
 class _Test:
-    """What the tests at all radii of one rule share."""
+    """The settings shared by the tests at all radii of one rule."""
 
     law: Law
     n: int
@@ -302,13 +304,13 @@ class _Test:
     deviation: float
 
     @property
-    def farthest(self) -> float:
-        """The largest radius that n votes can certify, all of them won; 0 if none."""
+    def max_radius(self) -> float:
+        """The radius certified if all n votes are for the label: the largest possible; 0 if none."""
         p = clopper_pearson.lower_bound(np.array([self.n]), self.n, self.alpha)
         return float(np.nan_to_num(radius_of_label(self.law, p - self.deviation, self.k))[0])
 
     def grid_rule(self, radii: list[float], test: str) -> GridRule:
-        """The tests at these radii, as far as n votes reach; the first must be within reach."""
+        """The rule of the tests at these radii, up to the largest that n votes can certify; refused if the first is too large."""
         choose("sequential test", test, TESTS)
         p = np.nextafter(probability_needed(self.law, radii, self.k) + self.deviation, 2.0)
         looks = group_sequential.geometric_looks(self.n)
@@ -321,8 +323,8 @@ class _Test:
         if not tests:
             raise BadInput(self._out_of_reach(radii[0], float(p[0]), test))
         g = len(tests)
-        hopeless = np.stack([futility(looks, int(least[-1])) for least in tests])
-        return GridRule(tuple(radii[:g]), tuple(float(q) for q in p[:g]), looks, np.stack(tests), hopeless, test)
+        futile = np.stack([futility(looks, int(least[-1])) for least in tests])
+        return GridRule(tuple(radii[:g]), tuple(float(q) for q in p[:g]), looks, np.stack(tests), futile, test)
 
     def _boundaries(self, p: float, looks: tuple[int, ...], test: str) -> NDArray[np.int64]:
         if test == "eprocess":
@@ -330,17 +332,17 @@ class _Test:
         return group_sequential.boundaries(p, looks, self.alpha, group_sequential.spending(looks, self.alpha))
 
     def _out_of_reach(self, radius: float, p: float, test: str) -> str:
-        beginning = (
+        prefix = (
             f"radius {radius:g} is out of reach of n={self.n:,} votes at alpha={self.alpha:g} under {self.law.spec}"
         )
         if not p < 1:
-            return f"{beginning}, and of any number of votes: ask for a smaller one"
+            return f"{prefix}, and of any number of votes: ask for a smaller one"
         least = (eprocess if test == "eprocess" else group_sequential).least_votes(p, self.alpha)
-        return f"{beginning}: n={least:,} could certify it; ask for that many, or for a smaller radius"
+        return f"{prefix}: n={least:,} could certify it; ask for that many, or for a smaller radius"
 
 
 def _radius(name: str, value: float, law: Law) -> float:
-    """The value, refused where it cannot be a radius under this threat."""
+    """The value; refused if it cannot be a radius under this threat."""
     if not 0 < value < math.inf:
         raise BadInput(f"{name}={value}: a finite number above zero is needed")
     if law.threat.integer and value != int(value):

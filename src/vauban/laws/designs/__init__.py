@@ -1,1 +1,1 @@
-"""Lists of views for metrics that add up a concave function of every change: solved as integer programs."""
+"""Exact lists of views for metrics that sum a concave function of every change, found by integer programming."""

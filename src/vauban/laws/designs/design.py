@@ -1,6 +1,6 @@
-"""Lists of widths that tell values apart as often as a metric allows and never more often. [Levine2023] C.3
+"""Designs: lists of bin widths that separate values as often as a metric allows and never more often. [Levine2023] C.3
 
-`python -m vauban.laws.designs.design` prints the contents of shipped.json, the designs that come with Vauban.
+`python -m vauban.laws.designs.design` prints the contents of shipped.json, the designs shipped with Vauban.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vauban.laws.designs.metrics import Metric, Power
 from vauban.laws.exact import Ints
 
 SHIPPED = tuple(Fraction(p) for p in ("1/2", "1/3", "2/3", "1/4", "3/4"))
-_BITS = 24  # errors are counted in 2^-24 of a view
+_BITS = 24  # errors are multiples of 2^-24 of a view
 
 
 @dataclass(frozen=True)
 class Design:
-    """A list of `budget` equally likely outcomes on a grid of `levels` steps: a width of j steps has j places for its
-    dividers, each of them `times` in the list; what is left over is ablated. `weights`: (j, times), j rising.
+    """A list of `budget` equally likely outcomes on a grid of `levels` steps: a width of j steps has j divider positions, each
+    of which is in the list `times` times; the remaining outcomes ablate. `weights`: (j, times), j ascending.
 
-    >>> Design(((1, 2), (3, 1)), levels=4, budget=6).apart()
+    >>> Design(((1, 2), (3, 1)), levels=4, budget=6).separations()
     array([0, 3, 4, 5, 5])
     """
 
@@ -47,33 +47,35 @@ class Design:
 
     @property
     def times(self) -> Ints:
-        """How often [widths] each place of it occurs."""
+        """How often [widths] each divider position of that width occurs."""
         return np.array([w for _, w in self.weights], dtype=np.int64)
 
-    def apart(self) -> Ints:
-        """How many outcomes [levels + 1] tell apart two values k steps apart: n(k) = sum of min(j, k) w_j."""
+    def separations(self) -> Ints:
+        """How many outcomes [levels + 1] separate two values k steps apart: n(k) = sum of min(j, k) w_j."""
         return np.minimum(self.widths, np.arange(self.levels + 1)[:, None]) @ self.times
 
     def check(self, metric: Metric, rate: Fraction) -> None:
-        """Refuse a design that is no list, or tells apart more than R g(k / levels) somewhere, in exact integers."""
+        """Refuse, in exact integers, a design that is no valid list or that separates more than R g(k / levels) for some k."""
         total = 0
         for j, times in self.weights:
             if not (1 <= j <= self.levels and times >= 1):
                 raise BadInput(f"this design is not sound: a width of {j} steps of {self.levels}, {times} times")
             total += j * times
         if total > self.budget or len({j for j, _ in self.weights}) < len(self.weights):
-            raise BadInput(f"this design is not sound: it makes no list of {self.budget} outcomes")
+            raise BadInput(
+                f"this design is not sound: it has {total} outcomes where {self.budget} fit, or a width occurs twice"
+            )
         for k in range(self.levels + 1):
-            apart = sum(min(j, k) * times for j, times in self.weights)
-            if metric.excess(apart, k, self.levels, rate) > 0:
+            separated = sum(min(j, k) * times for j, times in self.weights)
+            if metric.excess(separated, k, self.levels, rate) > 0:
                 raise BadInput(
-                    f"this design is not sound: {apart} of {self.budget} outcomes tell apart what is {k} of {self.levels} "
-                    f"steps apart, and {metric.most(k, self.levels, rate)} may"
+                    f"this design is not sound: {separated} of {self.budget} outcomes separate values {k} of {self.levels} "
+                    f"steps apart, and {metric.floor_views(k, self.levels, rate)} may"
                 )
 
     def error(self, metric: Metric, rate: Fraction) -> float:
-        """How much too seldom values are told apart, at worst: max of g - n / B with g = min(R g / B, 1), rounded up."""
-        exact = Fraction(_gap(self, metric, rate), self.budget << _BITS)
+        """How far n / B falls short of the metric, at worst: max of g - n / B with g = min(R g / B, 1), rounded up."""
+        exact = Fraction(_shortfall(self, metric, rate), self.budget << _BITS)
         near = float(exact)
         return near if near >= exact else math.nextafter(near, 1)
 
@@ -85,29 +87,29 @@ def solve(
     error: float | Fraction,
     rate: Fraction | None = None,
     time_limit: float = 60,
-    closest: bool = False,
+    most_separations: bool = False,
 ) -> Design | None:
     """A design whose error is at most `error`; None if none is found (there is none, unless the time ran out).
 
-    [Levine2023] C.66 at a given error, as there, with HiGHS. `closest`: the one that tells apart most in all.
+    [Levine2023] C.66 at a given error, with HiGHS. `most_separations`: the design with the largest sum of n(k).
 
-    The unknowns are n(1), … n(levels) instead of the weights: a design is an integer sequence whose steps fall and are not
-    negative, for w_j = 2 n(j) - n(j - 1) - n(j + 1) (and w at the last j is its last step). So every row has three entries
-    and the limits of C.66 are bounds of single unknowns, whole numbers computed exactly. `rate`: B, unless given.
+    The unknowns are n(1), … n(levels) instead of the weights: n is an integer sequence whose steps are non-negative and do not
+    grow, since w_j = 2 n(j) - n(j - 1) - n(j + 1) (and w at the last j is the last step). So every row of the program has three
+    entries, and the limits of C.66 are bounds on single unknowns, integers computed exactly. `rate`: B by default.
     """
     rate = Fraction(budget) if rate is None else rate
-    heights = _heights(metric, levels, budget, rate)[1:]
+    limits = _limits(metric, levels, budget, rate)[1:]
     slack = math.floor(Fraction(error) * (budget << _BITS))
-    high = [min(metric.most(k, levels, rate), budget) for k in range(1, levels + 1)]
-    low = [max(0, -(-(h - slack) >> _BITS)) for h in heights]
+    high = [min(metric.floor_views(k, levels, rate), budget) for k in range(1, levels + 1)]
+    low = [max(0, -(-(limit - slack) >> _BITS)) for limit in limits]
     if any(a > b for a, b in zip(low, high, strict=True)):
         return None
-    middle = np.full(levels, 2.0)
-    middle[-1] = 1.0
-    curved = diags_array([middle, -np.ones(levels - 1), -np.ones(levels - 1)], offsets=[0, 1, -1], format="csr")
+    diagonal = np.full(levels, 2.0)
+    diagonal[-1] = 1.0
+    weights_of_n = diags_array([diagonal, -np.ones(levels - 1), -np.ones(levels - 1)], offsets=[0, 1, -1], format="csr")
     found = milp(
-        np.full(levels, -1.0 if closest else 0.0),
-        constraints=LinearConstraint(curved, 0, np.inf),
+        np.full(levels, -1.0 if most_separations else 0.0),
+        constraints=LinearConstraint(weights_of_n, 0, np.inf),
         integrality=np.ones(levels),
         bounds=Bounds(low, high),
         options={"time_limit": time_limit, "mip_rel_gap": 0.0},
@@ -121,24 +123,27 @@ def solve(
     return design
 
 
-def smallest(metric: Metric, levels: int, budget: int, rate: Fraction | None = None, time_limit: float = 60) -> Design:
-    """The design of smallest error, to 2^-24 of a view, by bisection; of those, the closest one.
+def smallest_error_design(
+    metric: Metric, levels: int, budget: int, rate: Fraction | None = None, time_limit: float = 60
+) -> Design:
+    """The design of smallest error, to 2^-24 of a view, by bisection; of those, the one with most separations.
 
-    There is no better one, unless the time ran out.
+    No design is better, unless the time ran out.
     """
     rate = Fraction(budget) if rate is None else rate
     best = Design((), levels, budget)
-    none, some = -1, _gap(best, metric, rate)
+    infeasible, feasible = -1, _shortfall(best, metric, rate)
     end = time.monotonic() + time_limit
-    while some - none > 1 and time.monotonic() < end:
-        middle = (none + some) // 2
+    while feasible - infeasible > 1 and time.monotonic() < end:
+        middle = (infeasible + feasible) // 2
         found = solve(metric, levels, budget, Fraction(middle, budget << _BITS), rate, end - time.monotonic())
         if found is None:
-            none = middle
+            infeasible = middle
         else:
-            best, some = found, min(middle, _gap(found, metric, rate))
+            best, feasible = found, min(middle, _shortfall(found, metric, rate))
     left = max(end - time.monotonic(), 1)
-    return solve(metric, levels, budget, Fraction(some, budget << _BITS), rate, left, closest=True) or best
+    error = Fraction(feasible, budget << _BITS)
+    return solve(metric, levels, budget, error, rate, left, most_separations=True) or best
 
 
 @lru_cache(maxsize=64)
@@ -146,10 +151,10 @@ def design(metric: Metric, levels: int, budget: int, rate: Fraction) -> Design:
     """The shipped design, or the one of smallest error; checked in exact integers."""
     known = shipped()
     if isinstance(metric, Power) and rate == budget and (metric.p, levels, budget) in known:
-        made = known[metric.p, levels, budget]
-        made.check(metric, rate)
-        return made
-    return smallest(metric, levels, budget, rate)
+        found = known[metric.p, levels, budget]
+        found.check(metric, rate)
+        return found
+    return smallest_error_design(metric, levels, budget, rate)
 
 
 @lru_cache(maxsize=1)
@@ -165,16 +170,16 @@ def shipped() -> dict[tuple[Fraction, int, int], Design]:
 
 
 @lru_cache(maxsize=64)
-def _heights(metric: Metric, levels: int, budget: int, rate: Fraction) -> tuple[int, ...]:
+def _limits(metric: Metric, levels: int, budget: int, rate: Fraction) -> tuple[int, ...]:
     """min(R g(k / levels), B) in 2^-24 of a view, rounded up [levels + 1]."""
-    fine = rate * 2**_BITS
-    return tuple(min(metric.enough(k, levels, fine), budget << _BITS) for k in range(levels + 1))
+    scaled = rate * 2**_BITS
+    return tuple(min(metric.ceil_views(k, levels, scaled), budget << _BITS) for k in range(levels + 1))
 
 
-def _gap(design: Design, metric: Metric, rate: Fraction) -> int:
+def _shortfall(design: Design, metric: Metric, rate: Fraction) -> int:
     """max of min(R g, B) - n in 2^-24 of a view, rounded up."""
-    heights = _heights(metric, design.levels, design.budget, rate)
-    return max(h - (int(n) << _BITS) for h, n in zip(heights, design.apart(), strict=True))
+    limits = _limits(metric, design.levels, design.budget, rate)
+    return max(limit - (int(n) << _BITS) for limit, n in zip(limits, design.separations(), strict=True))
 
 
 def _rows(ps: Iterable[Fraction], levels: int = 255, budget: int = 1000) -> list[dict[str, Any]]:
@@ -182,16 +187,16 @@ def _rows(ps: Iterable[Fraction], levels: int = 255, budget: int = 1000) -> list
     rows = []
     for p in ps:
         start = time.monotonic()
-        made = smallest(Power(p), levels, budget)
+        found = smallest_error_design(Power(p), levels, budget)
         rows.append(
             {
                 "p": str(p),
                 "levels": levels,
                 "budget": budget,
-                "error": made.error(Power(p), Fraction(budget)),
+                "error": found.error(Power(p), Fraction(budget)),
                 "seconds": round(time.monotonic() - start, 2),
                 "solved": "scipy.optimize.milp (HiGHS), bisection on the error to 2^-24 of a view: no smaller error is possible",
-                "weights": {str(j): w for j, w in made.weights},
+                "weights": {str(j): w for j, w in found.weights},
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""Sums of a concave function of each coordinate's change, counted in exact arithmetic. [Levine2023] Definition 4.1"""
+"""Metrics that sum a concave function of each coordinate's change, in exact arithmetic. [Levine2023] Definition 4.1"""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ import mpmath
 from vauban.errors import BadInput
 from vauban.numerics import DIGITS, FLOAT_VALUES
 
-_FINEST = 1000  # largest denominator of p: numbers as long as this many times 64 bits are compared
+_MAX_DENOMINATOR = 1000  # of p: exact comparisons use integers of this many times 64 bits
 
 
 class Metric(ABC):
     """d(x, y) = sum of g(|x_i - y_i|) with g increasing, concave and zero at zero, on a grid of `levels` steps.
 
-    A `rate` R turns it into views: an attack of size d may change R d of them.
+    A `rate` R converts sizes to views: an attack of size d may change R d of them.
     """
 
     @abstractmethod
-    def most(self, k: int, levels: int, rate: Fraction) -> int:
-        """floor(R g(k / levels)): the views that a change of k steps may change."""
+    def floor_views(self, k: int, levels: int, rate: Fraction) -> int:
+        """floor(R g(k / levels)): how many views a change of k steps may change."""
 
     @abstractmethod
     def excess(self, count: int, k: int, levels: int, rate: Fraction) -> int | Fraction:
-        """Above zero where count > R g(k / levels), zero where they are equal, below zero otherwise; exact."""
+        """Positive where count > R g(k / levels), zero where they are equal, negative otherwise; exact."""
 
-    def enough(self, k: int, levels: int, rate: Fraction) -> int:
+    def ceil_views(self, k: int, levels: int, rate: Fraction) -> int:
         """ceil(R g(k / levels))."""
-        most = self.most(k, levels, rate)
-        return most if self.excess(most, k, levels, rate) == 0 else most + 1
+        floor = self.floor_views(k, levels, rate)
+        return floor if self.excess(floor, k, levels, rate) == 0 else floor + 1
 
     @abstractmethod
-    def reach(self, changed: int, rate: Fraction) -> float:
+    def radius_tolerating(self, changed: int, rate: Fraction) -> float:
         """The largest float r such that no attack of size r or less may change more than `changed` views."""
 
 
 @dataclass(frozen=True)
 class Power(Metric):
-    """g(z) = z^p with p = a / b, its sizes stated as the Lp quasi-norm: d^(1/p).
+    """g(z) = z^p with p = a / b; radii are in units of the Lp quasi-norm d^(1/p).
 
-    >>> Power(Fraction(1, 2)).most(255, 255, Fraction(1000)), Power(Fraction(1, 2)).most(1, 255, Fraction(1000))
-    (1000, 62)
+    >>> [Power(Fraction(1, 2)).floor_views(k, 255, Fraction(1000)) for k in (255, 1)]
+    [1000, 62]
     """
 
     p: Fraction
@@ -56,40 +56,40 @@ class Power(Metric):
     def __post_init__(self) -> None:
         if not 0 < self.p <= 1:
             raise BadInput(f"p={self.p}: a fraction above 0 and at most 1 is needed, for example 1/2")
-        if self.p.denominator > _FINEST:
+        if self.p.denominator > _MAX_DENOMINATOR:
             near = self.p.limit_denominator(100)
             raise BadInput(
-                f"p={self.p}: exact checks raise numbers to the power {self.p.denominator}, and {_FINEST} is the most: "
-                f"take a simpler fraction{f', such as {near}' if near else ''}"
+                f"p={self.p}: exact checks raise numbers to the power {self.p.denominator}, and {_MAX_DENOMINATOR} is the "
+                f"most: take a simpler fraction{f', such as {near}' if near else ''}"
             )
 
-    def most(self, k: int, levels: int, rate: Fraction) -> int:
+    def floor_views(self, k: int, levels: int, rate: Fraction) -> int:
         a, b = self.p.numerator, self.p.denominator
         return _root(rate.numerator**b * k**a // (rate.denominator**b * levels**a), b)
 
     def excess(self, count: int, k: int, levels: int, rate: Fraction) -> int | Fraction:
-        """count^b levels^a against R^b k^a, in integers."""
+        """count^b levels^a - R^b k^a, scaled to integers."""
         a, b = self.p.numerator, self.p.denominator
         return (count * rate.denominator) ** b * levels**a - rate.numerator**b * k**a
 
-    def reach(self, changed: int, rate: Fraction) -> float:
-        """R r^p < changed + 1, that is (R^b)(r^a) < (changed + 1)^b."""
-        return _reach(self.p, changed, rate)
+    def radius_tolerating(self, changed: int, rate: Fraction) -> float:
+        """The largest r with R r^p < changed + 1, that is (R^b)(r^a) < (changed + 1)^b."""
+        return _power_radius(self.p, changed, rate)
 
 
 @dataclass(frozen=True)
-class Tabled(Metric):
+class Tabulated(Metric):
     """g by its values [levels + 1] at 0, 1 / levels, … 1; sizes are sums of g."""
 
     values: tuple[Fraction, ...]
 
     @classmethod
-    def of(cls, g: Callable[[float], float | Fraction] | Sequence[float | Fraction], levels: int) -> Tabled:
+    def of(cls, g: Callable[[float], float | Fraction] | Sequence[float | Fraction], levels: int) -> Tabulated:
         """From a function on [0, 1] or its values; refused unless increasing, concave, zero at zero and at most 1.
 
-        A function is given Fractions, or floats if it cannot take them. Values that are floats count as roundings of the true
-        g and are lowered by 2^-48 of themselves, so that what is proven of the table is proven of g; whole numbers and
-        Fractions are taken as they are.
+        The function is called with Fractions, or with floats if it does not accept them. Float values count as roundings of the
+        true g and are reduced by 2^-48 of themselves, so that a proof for the table is a proof for g; integers and Fractions
+        are used exactly.
         """
         if not callable(g) and not hasattr(g, "__iter__"):
             raise BadInput(f"g={g!r}: a function on [0, 1], or its values on the grid, is needed")
@@ -115,14 +115,14 @@ class Tabled(Metric):
     def __hash__(self) -> int:
         return hash(self.hash)
 
-    def most(self, k: int, levels: int, rate: Fraction) -> int:
+    def floor_views(self, k: int, levels: int, rate: Fraction) -> int:
         return math.floor(rate * self.values[k])
 
     def excess(self, count: int, k: int, levels: int, rate: Fraction) -> int | Fraction:
         return count - rate * self.values[k]
 
-    def reach(self, changed: int, rate: Fraction) -> float:
-        return _below(Fraction(changed + 1) / rate, lambda r, bound: r < bound)
+    def radius_tolerating(self, changed: int, rate: Fraction) -> float:
+        return _largest_float(Fraction(changed + 1) / rate, lambda r, bound: r < bound)
 
 
 def _evaluated(g: Callable[[float], float | Fraction], levels: int) -> list[float | Fraction]:
@@ -140,12 +140,12 @@ def _fraction(value: object, k: int, levels: int) -> Fraction:
 
 
 def _check(g: list[Fraction], slack: Fraction | int) -> None:
-    """Refuse what is no elementwise-concave metric, up to a share `slack` of g for the rounding of floats."""
+    """Refuse a g that is no elementwise-concave metric, up to a fraction `slack` of g for the rounding of floats."""
     last = len(g) - 1
     if g[0] != 0:
         raise BadInput(f"g(0) is {float(g[0])}: a metric is zero where nothing changes; subtract g(0)")
     if last < 1 or g[1] <= 0:
-        raise BadInput("g is not above zero at the first step: changes of that size would cost nothing")
+        raise BadInput("g is not above zero at the first step: changes of that size would have size 0")
     if g[last] > 1:
         raise BadInput(f"g(1) is {float(g[last])}: at most 1 is needed; divide g by it, and the scale too")
     for k in range(1, last + 1):
@@ -166,17 +166,17 @@ def _root(n: int, b: int) -> int:
 
 
 @lru_cache(maxsize=2**16)
-def _reach(p: Fraction, changed: int, rate: Fraction) -> float:
+def _power_radius(p: Fraction, changed: int, rate: Fraction) -> float:
     a, b = p.numerator, p.denominator
     bound = (Fraction(changed + 1) / rate) ** b
     with mpmath.workdps(DIGITS):
         guess = mpmath.root(mpmath.mpf(bound.numerator) / bound.denominator, a)
         start = float(min(guess, sys.float_info.max))
-    return _below(bound, lambda r, most: r**a < most, start)
+    return _largest_float(bound, lambda r, bound: r**a < bound, start)
 
 
-def _below(bound: Fraction, fits: Callable[[Fraction, Fraction], bool], guess: float | None = None) -> float:
-    """The largest float that fits, found near the guess (or the bound itself)."""
+def _largest_float(bound: Fraction, fits: Callable[[Fraction, Fraction], bool], guess: float | None = None) -> float:
+    """The largest float r for which fits(r, bound), searched from the guess (or the bound itself)."""
     r = float(bound) if guess is None else guess
     while r > 0 and not fits(Fraction(r), bound):
         r = math.nextafter(r, 0.0)

@@ -1,1 +1,1 @@
-"""Certificates against patches: one region of a picture is kept, or several, and the rest is hidden."""
+"""Laws against patch attacks: a view keeps one or several regions of a picture and hides the rest."""

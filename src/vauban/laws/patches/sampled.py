@@ -1,4 +1,4 @@
-"""One band or block kept at a random position, all else hidden, against patch attacks. [Levine2023] chapter 6"""
+"""Views that keep one band or block at a random position, against patch attacks. [Levine2023] chapter 6"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vauban.errors import BadInput
 from vauban.laws.law import AnyLaw, Law, register
 from vauban.laws.patches.regions import Regions, bands, blocks, touched_by_side
 from vauban.laws.rounded_noise import BITS
-from vauban.laws.uniform import lowered, raised
+from vauban.laws.uniform import shifted_down, shifted_up
 from vauban.numerics import UP
 from vauban.specs import Parameter, choose, flag
 from vauban.threats import PATCH, Threat
@@ -25,7 +25,7 @@ from vauban.threats import PATCH, Threat
 AXES = ("column", "row")
 
 
-def whole(text: str) -> int:
+def positive_integer(text: str) -> int:
     """Read a whole number above zero."""
     value = int(text)
     if value < 1:
@@ -34,7 +34,7 @@ def whole(text: str) -> int:
 
 
 class PatchLaw(AnyLaw):
-    """What laws that keep regions of a picture share; a subclass is a dataclass with these fields."""
+    """Base of laws whose views keep regions of a picture; a subclass is a dataclass with these fields."""
 
     size: int
     stride: int
@@ -64,7 +64,7 @@ class PatchLaw(AnyLaw):
 
     @property
     def regions(self) -> Regions:
-        """Where the kept region may lie."""
+        """All regions that a view may keep."""
         if self.height is None or self.width is None:
             raise BadInput(f"{self.spec} depends on the size of pictures: give it, for example height=32,width=32")
         return self._regions(self.height, self.width)
@@ -72,8 +72,8 @@ class PatchLaw(AnyLaw):
     def for_shape(self, shape: Sequence[int]) -> Self:
         if len(shape) != 3:
             raise BadInput(f"inputs of shape {list(shape)}: {self.name} needs pictures [channels, height, width]")
-        for key, given, there in (("height", self.height, shape[1]), ("width", self.width, shape[2])):
-            if given not in (None, there):
+        for key, given, actual in (("height", self.height, shape[1]), ("width", self.width, shape[2])):
+            if given not in (None, actual):
                 raise BadInput(f"{key}={given} for pictures of {shape[1]} x {shape[2]}: leave it out")
         return replace(self, height=int(shape[1]), width=int(shape[2]))  # type: ignore[type-var]
 
@@ -82,8 +82,9 @@ class PatchLaw(AnyLaw):
 class KeptRegionLaw(PatchLaw, Law):
     """Keeps one region at a random position: U = min(1, p + Delta(m)), L = max(0, p - Delta(m)). [Levine2023] section 6.2.2
 
-    Delta(m) is the share of positions whose region an m x m patch can meet, counted one by one: the view of any other position
-    is the same before and after the attack. (Equations 6.1 and 6.2 are its values at stride 1, where they are at most 1.)
+    Delta(m) is the largest fraction of positions whose region one m x m patch can touch, counted by enumeration: the view of any
+    other position is the same before and after the attack. (Equations 6.1 and 6.2 give its values at stride 1, as
+    long as these are at most 1.)
     """
 
     size: int
@@ -92,11 +93,11 @@ class KeptRegionLaw(PatchLaw, Law):
     height: int | None = None
     width: int | None = None
     parameters: ClassVar[dict[str, Parameter]] = {
-        "size": Parameter(whole, required=True, example="4"),
+        "size": Parameter(positive_integer, required=True, example="4"),
         "sampled": Parameter(flag, default=False, example="true"),
-        "stride": Parameter(whole, default=1),
-        "height": Parameter(whole),
-        "width": Parameter(whole),
+        "stride": Parameter(positive_integer, default=1),
+        "height": Parameter(positive_integer),
+        "width": Parameter(positive_integer),
     }
 
     def __post_init__(self) -> None:
@@ -105,14 +106,14 @@ class KeptRegionLaw(PatchLaw, Law):
             raise BadInput("this is the sampled form; vauban.laws.patches.exact has the exact one")
 
     def most(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return raised(p, self._share(r))
+        return shifted_up(p, self._delta(r))
 
     def least(self, p: ArrayLike, r: ArrayLike) -> Floats:
-        return lowered(p, self._share(r))
+        return shifted_down(p, self._delta(r))
 
-    def _share(self, r: ArrayLike) -> Floats:
-        """Delta(r), never too small."""
-        side = np.ceil(np.clip(r, 0, self.farthest)).astype(np.int64)
+    def _delta(self, r: ArrayLike) -> Floats:
+        """Delta(r), rounded up."""
+        side = np.ceil(np.clip(r, 0, self.max_distance)).astype(np.int64)
         return touched_by_side(self.regions)[side] * (UP / self.regions.count)
 
     @property
@@ -120,7 +121,7 @@ class KeptRegionLaw(PatchLaw, Law):
         return 1.0
 
     @property
-    def farthest(self) -> float:
+    def max_distance(self) -> float:
         return float(max(self.regions.height, self.regions.width))
 
     def deviation(self, shape: Sequence[int], levels: int | None) -> float:
@@ -135,7 +136,7 @@ class KeptRegionLaw(PatchLaw, Law):
 @register
 @dataclass(frozen=True)
 class BandLaw(KeptRegionLaw):
-    """Keeps `size` columns next to each other (or rows: `axis`). [Levine2023] Theorem 6.2, sampled as in section E.5
+    """Keeps `size` neighbouring columns (or rows: `axis`). [Levine2023] Theorem 6.2, sampled as in section E.5
 
     >>> BandLaw(4, sampled=True).for_shape((3, 32, 32)).most(0.0, [1, 5])
     array([0.125, 0.25 ])

@@ -1,1 +1,1 @@
-"""Certificates against poisoned training sets, from the votes of base classifiers trained on its parts."""
+"""Certificates against poisoned training sets, from the votes of base classifiers trained on parts of them."""

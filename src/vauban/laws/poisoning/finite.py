@@ -1,7 +1,7 @@
 """Certificates of Finite Aggregation: base classifiers that share buckets of the training set. Integers only. [Wang2022]
 
 There are partitions * spread buckets and as many base classifiers, each trained on `spread` buckets; so one changed sample
-changes one bucket and at most the `spread` base classifiers trained on it. Full ballots are needed: which model votes what.
+changes one bucket and at most the `spread` base classifiers trained on it. Counts are not enough: every model's vote is needed.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from vauban.errors import BadInput
 from vauban.laws.exact import Ints, leads
 from vauban.laws.poisoning.partition import checked, checked_runoff, finalists, histogram, rivals, tally
 
-_AT_ONCE = 1 << 24
+_CHUNK = 1 << 24  # numbers in memory at a time
 
 
 def finite_radius(votes: ArrayLike, num_classes: int, spread: int, label: ArrayLike | None = None, k: int = 1) -> Ints:
-    """Radius [m] within which `label` (None: the answer) stays in the top k; `votes` [m, models]. [Wang2022]
+    """Radius [m] within which `label` (None: the prediction) stays in the top k; `votes` [m, models]. [Wang2022]
 
-    To be ahead of l, rival j must win the lead d_j = n_l - n_j + [j > l]. A changed model gives it at most 2 of that if it voted
-    l, 0 if it voted j, else 1; a changed bucket at most W_b, the sum over the models trained on it; T buckets at most the T
-    largest W_b together (models in two of them are only counted too often). So j stays behind while that is below d_j, and k
-    rivals are not ahead while T is within the k-th smallest of their radii (for k = 2 `_pairs` is sharper).
+    To be ahead of l, rival j must gain d_j = n_l - n_j + [j > l] on it. A changed model gives it at most 2 if it voted l, 0 if it
+    voted j, else 1; a changed bucket at most W_b, the sum over the models trained on it; T buckets at most the sum of the T
+    largest W_b (a model in two of them is counted twice, which is safe). So j stays behind while that sum is below d_j, and k
+    rivals are not all ahead while T is at most the k-th smallest of their radii (for k = 2 `_top_two_radius` is sharper).
     As W_b <= 2 spread, no radius is below floor((d_j - 1) / (2 spread)).
     """
     ballots = np.asarray(votes)
-    counts, which = checked(tally(ballots, num_classes), label, k)
+    counts, labels = checked(tally(ballots, num_classes), label, k)
     check_spread(ballots.shape[1], spread)
     radii = np.empty(len(counts), dtype=np.int64)
     for rows in _chunks(len(ballots), ballots.shape[1] * num_classes):
-        held = _held(ballots[rows], num_classes, spread)
-        singles = _singles(held, counts[rows], which[rows], spread)
+        bucket_votes = _votes_by_bucket(ballots[rows], num_classes, spread)
+        rival_radii = _rival_radii(bucket_votes, counts[rows], labels[rows], spread)
         if k == 2:
-            radii[rows] = _pairs(held, counts[rows], which[rows], spread, singles)
+            radii[rows] = _top_two_radius(bucket_votes, counts[rows], labels[rows], spread, rival_radii)
         else:
-            radii[rows] = np.sort(rivals(singles, which[rows]), axis=1)[:, k - 1]
+            radii[rows] = np.sort(rivals(rival_radii, labels[rows]), axis=1)[:, k - 1]
     return radii
 
 
 def finite_runoff_radius(
     votes: ArrayLike, num_classes: int, spread: int, winner: ArrayLike, prefers: NDArray[np.uint8]
 ) -> Ints:
-    """Radius [m] of Run-Off Election over Finite Aggregation: as `partition.runoff_radius`, with buckets in place of models.
+    """Radius [m] of Run-Off Election over Finite Aggregation: as `partition.runoff_radius`, with buckets instead of models.
 
     `prefers` [m, c, ceil(models / 8)]: `numpy.packbits` of whether each model prefers the winner p to class c. (a) p is no
-    finalist: the top-2 case of `finite_radius`. (b) p and c are, and c wins: for each c the larger of the radius of their duel,
-    where a changed model takes at most 2 from p's margin if it prefers p, else 0; and the radius within which the other
-    finalist stays ahead of c.
+    finalist: the top-2 case of `finite_radius`. (b) p and c are the finalists and c wins: for each c the larger of two radii,
+    that of their duel, where a changed model takes at most 2 from p's margin if it prefers p, else 0; and that within which the
+    other finalist stays ahead of c.
     """
     ballots = np.asarray(votes)
     models = ballots.shape[-1]
@@ -62,16 +62,18 @@ def finite_runoff_radius(
     other = np.where(first == p, second, first)
     radii = np.full(len(counts), models, dtype=np.int64)
     for rows in _chunks(len(ballots), models * num_classes):
-        held, mine, theirs = _held(ballots[rows], num_classes, spread), p[rows], other[rows]
-        in_chunk = np.arange(len(mine))
+        bucket_votes, mine, theirs = _votes_by_bucket(ballots[rows], num_classes, spread), p[rows], other[rows]
+        row = np.arange(len(mine))
         if num_classes > 2:
-            radii[rows] = _pairs(held, counts[rows], mine, spread, _singles(held, counts[rows], mine, spread))
+            radii[rows] = _top_two_radius(
+                bucket_votes, counts[rows], mine, spread, _rival_radii(bucket_votes, counts[rows], mine, spread)
+            )
         for c in range(num_classes):
             bits = np.unpackbits(prefers[rows, c], axis=1, count=models)
             margin = 2 * beats[rows, c] - models - (c < mine)
-            keeps_duel = _fitting(2 * _gathered(bits, spread), margin, 2 * spread)
-            gap = np.where(c == theirs, 0, counts[rows][in_chunk, theirs] - counts[rows, c] + (theirs < c))
-            keeps_out = _fitting(spread + held[in_chunk, theirs] - held[:, c], gap - 1, 2 * spread)
+            keeps_duel = _largest_that_fit(2 * _sum_by_bucket(bits, spread), margin, 2 * spread)
+            gap = np.where(c == theirs, 0, counts[rows][row, theirs] - counts[rows, c] + (theirs < c))
+            keeps_out = _largest_that_fit(spread + bucket_votes[row, theirs] - bucket_votes[:, c], gap - 1, 2 * spread)
             safe = np.maximum(keeps_duel, keeps_out)
             radii[rows] = np.where(c == mine, radii[rows], np.minimum(radii[rows], safe))
     return radii
@@ -97,13 +99,15 @@ def spread_offsets(models: int, spread: int) -> Ints:
 
 
 def check_spread(models: int, spread: int) -> None:
-    """Refuse a spread that does not go with this number of models."""
+    """Refuse a spread that does not divide this number of models."""
     if spread < 1 or models % spread:
-        raise BadInput(f"spread={spread} for {models} models: Finite Aggregation has partitions * spread models")
+        raise BadInput(
+            f"spread={spread} for {models} models: Finite Aggregation has partitions * spread models; take a divisor"
+        )
 
 
 def _beats(ballots: NDArray[np.integer], winner: Ints, prefers: NDArray[np.uint8], num_classes: int) -> Ints:
-    """How many models [m, c] prefer the winner to each class, once every bit is known to fit its model's vote."""
+    """How many models [m, c] prefer the winner to each class; refuses bits that contradict a model's first-round vote."""
     m, models = ballots.shape
     if prefers.dtype != np.uint8 or prefers.shape != (m, num_classes, -(-models // 8)) or winner.shape != (m,):
         raise BadInput(
@@ -116,14 +120,14 @@ def _beats(ballots: NDArray[np.integer], winner: Ints, prefers: NDArray[np.uint8
         for c in range(num_classes):
             all_bits = np.unpackbits(prefers[rows, c], axis=1)
             bits = all_bits[:, :models].astype(bool)
-            unfit = (bits & (ballots[rows] == c)) | (~bits & voted_winner & (winner[rows, None] != c))
-            if unfit.any() or all_bits[:, models:].any() or bits[winner[rows] == c].any():
+            contradiction = (bits & (ballots[rows] == c)) | (~bits & voted_winner & (winner[rows, None] != c))
+            if contradiction.any() or all_bits[:, models:].any() or bits[winner[rows] == c].any():
                 raise BadInput("second-round votes do not fit the first round: a model prefers what it voted for")
             beats[rows, c] = bits.sum(axis=1)
     return beats
 
 
-def _gathered(values: NDArray[np.uint8], spread: int) -> Ints:
+def _sum_by_bucket(values: NDArray[np.uint8], spread: int) -> Ints:
     """For every bucket [..., models], the sum of `values` [..., models] over the models trained on it."""
     models = values.shape[-1]
     total = np.zeros(values.shape, dtype=np.uint8 if spread < 256 else np.uint32)
@@ -133,51 +137,55 @@ def _gathered(values: NDArray[np.uint8], spread: int) -> Ints:
     return total.astype(np.int64)
 
 
-def _held(ballots: NDArray[np.integer], num_classes: int, spread: int) -> Ints:
+def _votes_by_bucket(ballots: NDArray[np.integer], num_classes: int, spread: int) -> Ints:
     """How many of the models trained on each bucket vote for each class [m, classes, buckets]."""
-    return _gathered(np.stack([(ballots == c).astype(np.uint8) for c in range(num_classes)], axis=1), spread)
+    return _sum_by_bucket(np.stack([(ballots == c).astype(np.uint8) for c in range(num_classes)], axis=1), spread)
 
 
-def _singles(held: Ints, counts: Ints, label: Ints, spread: int) -> Ints:
-    """For every rival [m, c], how many buckets may change while it stays behind `label`."""
-    own, lead = held[np.arange(len(label)), label], leads(counts, label)
+def _rival_radii(bucket_votes: Ints, counts: Ints, label: Ints, spread: int) -> Ints:
+    """For every rival [m, c], how many buckets may change while the rival stays behind `label`."""
+    own, lead = bucket_votes[np.arange(len(label)), label], leads(counts, label)
     return np.stack(
-        [_fitting(spread + own - held[:, j], lead[:, j] - 1, 2 * spread) for j in range(counts.shape[1])], axis=1
+        [
+            _largest_that_fit(spread + own - bucket_votes[:, j], lead[:, j] - 1, 2 * spread)
+            for j in range(counts.shape[1])
+        ],
+        axis=1,
     )
 
 
-def _pairs(held: Ints, counts: Ints, label: Ints, spread: int, singles: Ints) -> Ints:
+def _top_two_radius(bucket_votes: Ints, counts: Ints, label: Ints, spread: int, rival_radii: Ints) -> Ints:
     """How many buckets [m] may change while `label` stays in the top two: no rivals i and j are both ahead of it.
 
-    Either's radius holds for both, so the larger one does. And together they must win d_i + d_j: a changed model gives them
-    at most 3 of that if it voted for the label, 0 if it voted i or j, else 1.
+    While one of them stays behind, they are not both ahead, so the larger of their radii holds. And together they must gain
+    d_i + d_j: a changed model gives them at most 3 if it voted for the label, 0 if it voted i or j, else 1.
     """
     lead = leads(counts, label)
-    radii = np.full(len(label), held.shape[-1], dtype=np.int64)
+    radii = np.full(len(label), bucket_votes.shape[-1], dtype=np.int64)
     for i in range(counts.shape[1]):
         for j in range(i):
-            one = np.maximum(singles[:, i], singles[:, j])
-            at = np.flatnonzero((i != label) & (j != label) & (one < radii))
-            if len(at):
-                given = spread + 2 * held[at, label[at]] - held[at, i] - held[at, j]
-                both = _fitting(given, lead[at, i] + lead[at, j] - 1, 3 * spread)
-                radii[at] = np.minimum(radii[at], np.maximum(one[at], both))
+            one = np.maximum(rival_radii[:, i], rival_radii[:, j])
+            open_ = np.flatnonzero((i != label) & (j != label) & (one < radii))
+            if len(open_):
+                given = spread + 2 * bucket_votes[open_, label[open_]] - bucket_votes[open_, i] - bucket_votes[open_, j]
+                both = _largest_that_fit(given, lead[open_, i] + lead[open_, j] - 1, 3 * spread)
+                radii[open_] = np.minimum(radii[open_], np.maximum(one[open_], both))
     return radii
 
 
-def _fitting(weights: Ints, budget: Ints, most: int) -> Ints:
-    """How many of the largest `weights` [m, n], each 0..most, add up to at most `budget` [m]; -1 where that is negative."""
+def _largest_that_fit(weights: Ints, budget: Ints, most: int) -> Ints:
+    """How many of the largest `weights` [m, n], each 0..most, add up to at most `budget` [m]; -1 where the budget is negative."""
     bins = histogram(weights, most + 1)
-    left, taken, going = budget.copy(), np.zeros(len(budget), dtype=np.int64), budget >= 0
+    left, taken, all_fit = budget.copy(), np.zeros(len(budget), dtype=np.int64), budget >= 0
     for weight in range(most, -1, -1):
         room = bins[:, weight] if weight == 0 else np.minimum(bins[:, weight], left // weight)
-        fit = np.where(going, room, 0)
+        fit = np.where(all_fit, room, 0)
         taken += fit
         left -= fit * weight
-        going &= fit == bins[:, weight]
+        all_fit &= fit == bins[:, weight]
     return np.where(budget < 0, -1, taken)
 
 
-def _chunks(rows: int, a_row: int) -> Iterator[slice]:
-    step = max(1, _AT_ONCE // a_row)
+def _chunks(rows: int, row_size: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // row_size)
     return (slice(i, i + step) for i in range(0, rows, step))

@@ -1,11 +1,11 @@
-"""Certificates against poisoning: how many training samples must change before the vote of an ensemble does. Integers only.
+"""Certificates against poisoning: how many training samples may change before an ensemble's vote can. Integers only.
 
 Base classifiers are trained on disjoint buckets of the training set, and a sample's bucket depends on its input alone. So one
 sample added, removed or relabelled changes one bucket; one whose input is changed counts twice: it is removed, and another is
-added. All that is asked here is how many buckets must change. (`laws.poisoning.finite`: base classifiers that share buckets.)
+added. The functions here count how many buckets may change. (`laws.poisoning.finite`: base classifiers that share buckets.)
 
-Everywhere a class is *ahead of* another if it has more votes, or as many and a smaller index. `label` [m] holds the label of each
-input, and a radius of -1 says that nothing is certified for it.
+A class is *ahead of* another if it has more votes, or as many and a smaller index. `label` [m] holds the label of each input; a
+radius of -1 means that nothing is certified.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
-from vauban.laws.exact import Ints, spent, tolerated
+from vauban.laws.exact import Ints, tolerated, tolerated_by_gaps
 from vauban.threats import Threat
 from vauban.validation import check_k, check_labels, check_num_classes
 
@@ -50,32 +50,32 @@ def tally(votes: ArrayLike, num_classes: int) -> Ints:
 
 
 def plurality(counts: ArrayLike) -> Ints:
-    """The answer [m] of the ensemble: the class of most votes, ties to the smaller one. [Levine2023] Equation 7.4"""
+    """The ensemble's prediction [m]: the class with the most votes, ties to the smaller index. [Levine2023] Equation 7.4"""
     return np.asarray(counts).argmax(axis=1).astype(np.int64)
 
 
 def plurality_radius(counts: ArrayLike, label: ArrayLike | None = None, k: int = 1) -> Ints:
-    """Radius [m] within which `label` (None: the answer) stays in the top k. [Levine2023] Theorems 7.1 and 7.2
+    """Radius [m] within which `label` (None: the prediction) stays in the top k. [Levine2023] Theorems 7.1 and 7.2
 
-    For k = 1 this is floor((n_l - max over j of (n_j + [j < l])) / 2); `laws.exact.tolerated`, with models for views.
+    For k = 1 this is floor((n_l - max over j of (n_j + [j < l])) / 2): `laws.exact.tolerated`, with models instead of views.
 
     >>> plurality_radius([[40, 35, 25], [35, 40, 25]]).tolist(), plurality_radius([[40, 35, 25]], [0], k=2).tolist()
     ([2, 2], [7])
     """
-    table, which = checked(counts, label, k)
-    return tolerated(table, which, k)
+    table, labels = checked(counts, label, k)
+    return tolerated(table, labels, k)
 
 
 def finalists(counts: ArrayLike) -> tuple[Ints, Ints]:
-    """The two classes [m], [m] of most votes, the one ahead first: round one of Run-Off Election. [Rezaei2023]"""
+    """The two classes [m], [m] with the most votes, the one ahead first: round one of Run-Off Election. [Rezaei2023]"""
     order = np.argsort(-np.asarray(counts).astype(np.int64), axis=1, kind="stable")
     return order[:, 0], order[:, 1]
 
 
 def runoff(counts: ArrayLike, duels: ArrayLike) -> Ints:
-    """The answer [m] of Run-Off Election: the finalist that more models prefer, ties to the smaller class. [Rezaei2023]
+    """The prediction [m] of Run-Off Election: the finalist that more models prefer, ties to the smaller class. [Rezaei2023]
 
-    `duels` [m, c, c]: how many models score the first class above the second; of equal scores the smaller class is above.
+    `duels` [m, c, c]: how many models score the first class above the second; ties go to the smaller class.
 
     >>> runoff([[2, 2, 1]], [[[0, 2, 2], [3, 0, 2], [3, 3, 0]]]).tolist()
     [1]
@@ -89,22 +89,23 @@ def runoff(counts: ArrayLike, duels: ArrayLike) -> Ints:
 def runoff_radius(counts: ArrayLike, winner: ArrayLike, beats: ArrayLike) -> Ints:
     """Radius [m] of Run-Off Election; `beats` [m, c]: how many models prefer the winner p to class c. [Rezaei2023]
 
-    After T changed models the answer is another one only if (a) p is no finalist: not while T is within the top-2 radius of
+    After T changed models the prediction differs only if (a) p is no finalist: impossible while T is at most the top-2 radius of
     `plurality_radius`; or (b) p and some c are the finalists, and c wins. Then c beats p: a changed model takes at most 2 from
-    the margin M = beats - (models - beats) - [c < p], so not while 2T <= M. And c is ahead of every class j but p: c gained at
-    most T votes, j lost b_j >= g_j - T with g_j = n_j - n_c + [j < c], and the b_j add up to at most T; so not while the positive
-    parts of g_j - T add up to more than T. (b) needs both: for each c the larger of the two holds; and the least over all c.
+    the margin M = beats - (models - beats) - [c < p], so it is impossible while 2T <= M. And c is ahead of every class j but p:
+    c gained at most T votes, j lost b_j >= g_j - T with g_j = n_j - n_c + [j < c], and the b_j add up to at most T; so it is
+    impossible while the positive parts of g_j - T add up to more than T. (b) needs both, so for each c the larger of the two
+    radii holds; the result is the least over (a) and all c.
 
     >>> runoff_radius([[40, 35, 25]], [0], [[0, 51, 60]]).tolist(), plurality_radius([[40, 35, 25]]).tolist()
     ([1], [2])
     """
-    table, p, rest = checked_runoff(counts, winner, beats)
+    table, p, preferring = checked_runoff(counts, winner, beats)
     classes, models = np.arange(table.shape[1]), int(table[0].sum())
-    keeps_duel = (2 * rest - models - (classes < p[:, None])) // 2
+    keeps_duel = (2 * preferring - models - (classes < p[:, None])) // 2
     gaps = table[:, None, :] - table[:, :, None] + (classes[None, :] < classes[:, None])
     gaps[:, classes, classes] = -models - 2
     np.put_along_axis(gaps, p[:, None, None], -models - 2, axis=2)
-    keeps_out = spent(-np.sort(-gaps, axis=2))
+    keeps_out = tolerated_by_gaps(-np.sort(-gaps, axis=2))
     radii = rivals(np.maximum(keeps_out, keeps_duel), p).min(axis=1)
     return radii if len(classes) == 2 else np.minimum(radii, plurality_radius(table, p, k=2))
 
@@ -121,7 +122,7 @@ def histogram(values: NDArray[np.integer], bins: int) -> Ints:
 
 
 def checked(counts: ArrayLike, label: ArrayLike | None, k: int) -> tuple[Ints, Ints]:
-    """Counts and labels as integers, once they are known to be votes, every model voting once."""
+    """Counts and labels as integers; refuses counts in which some model does not vote exactly once."""
     table = np.asarray(counts)
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "iu" or (table < 0).any():
         raise BadInput(f"counts of shape {table.shape}, {table.dtype}: numbers of votes [inputs, classes] are needed")
@@ -136,20 +137,20 @@ def checked(counts: ArrayLike, label: ArrayLike | None, k: int) -> tuple[Ints, I
 
 
 def checked_runoff(counts: ArrayLike, winner: ArrayLike, beats: ArrayLike) -> tuple[Ints, Ints, Ints]:
-    """The same for two rounds: refuses second-round votes that cannot belong to the first, and a winner that did not win."""
+    """As `checked`, for two rounds; refuses second-round votes that contradict the first, and a winner that did not win."""
     table, p = checked(counts, winner, 1)
-    rest, models = np.asarray(beats).astype(np.int64), int(table[0].sum())
-    if rest.shape != table.shape:
+    preferring, models = np.asarray(beats).astype(np.int64), int(table[0].sum())
+    if preferring.shape != table.shape:
         raise BadInput(
-            f"second-round votes of shape {rest.shape} for counts of shape {table.shape}: they must be alike"
+            f"second-round votes of shape {preferring.shape} for counts of shape {table.shape}: the shapes must be equal"
         )
     rows, other_class = np.arange(len(p)), np.arange(table.shape[1]) != p[:, None]
-    if (other_class & ((rest < table[rows, p][:, None]) | (rest > models - table))).any():
+    if (other_class & ((preferring < table[rows, p][:, None]) | (preferring > models - table))).any():
         raise BadInput("second-round votes do not fit the first round: a model prefers what it voted for to any other")
     first, second = finalists(table)
     other = np.where(first == p, second, first)
-    lost = 2 * rest[rows, other] - models - (other < p) < 0
+    lost = 2 * preferring[rows, other] - models - (other < p) < 0
     wrong = np.flatnonzero(((p != first) & (p != second)) | lost)
     if len(wrong):
         raise BadInput(f"class {p[wrong[0]]} did not win the run-off of input {wrong[0]}")
-    return table, p, rest
+    return table, p, preferring

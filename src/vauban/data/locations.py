@@ -1,4 +1,4 @@
-"""Where data files are looked for, and which part of a data set is wanted."""
+"""The folders that are searched for data files, and the path= and split= parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_split(text: str) -> str:
 
 
 def parts(split: str) -> tuple[str, ...]:
-    """Return the parts that `split` is made of, in the order they are joined."""
+    """Return the parts of `split`, in the order in which they are joined."""
     return ("train", "test") if split == "all" else (split,)
 
 
@@ -26,14 +26,14 @@ PATH = Parameter(str, required=True, example="FOLDER")
 
 
 def search_roots() -> list[Path]:
-    """Return the folders searched when no path= is given, first choice first."""
+    """Return the folders searched when no path= is given, in order of preference."""
     named = os.environ.get("VAUBAN_DATA")
     roots = [Path(named).expanduser()] if named else []
     return [*roots, Path("data"), Path("~/.cache/vauban").expanduser()]
 
 
 def existing_folder(path: str) -> Path:
-    """Return the folder at `path`, ~ expanded, or say that it is not there."""
+    """Return the folder at `path`, with ~ expanded; refused if it does not exist."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
