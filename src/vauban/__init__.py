@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Certificates": "vauban.certificates",
     "derive": "vauban.certificates",
     "Ablation": "vauban.smoothing",
@@ -81,11 +81,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for: torch is loaded only where it is needed."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
-    return getattr(import_module(_HOMES[name]), name)
+    """Import a public name from its module on first use, so that torch is loaded only where it is needed."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(sorted(_MODULES))}")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])
