@@ -103,7 +103,7 @@ class RankMethod(SampledMethod):
     def certificates(self, votes: Any, n: int | None = None) -> Certificates:
         raise BadInput("predictions are not certificates: call certify")
 
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
         raise BadInput("predictions are not certificates: call certify")
 
 

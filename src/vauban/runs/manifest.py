@@ -25,7 +25,7 @@ SCHEMA = 2
 FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
 UNDERSTOOD: frozenset[str] = frozenset()
-"""Optional fields that a manifest may require its reader to know, and this version does."""
+"""Optional fields that a manifest may require its reader to understand and that this version understands."""
 
 _LARGEST_INPUT = 10**8  # numbers in one input
 _SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
@@ -33,7 +33,7 @@ _SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 
 @dataclass(frozen=True)
 class InputSection:
-    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows anything."""
+    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows any value."""
 
     levels: int | None
     arithmetic: str
@@ -80,7 +80,7 @@ class ComputeSection:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as it was read; `raw` is its JSON, which the identity hashes."""
+    """A parsed manifest; `raw` is its JSON, which the identity hashes."""
 
     schema: int
     claim: str
@@ -99,15 +99,15 @@ class Manifest:
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the whole manifest as it was read; every line of votes is bound to it."""
+        """The hash of the manifest's JSON; every line of votes is bound to it."""
         return identity(self.raw)
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
-        """The law of the run, or of `smoothing`, if that is another proof about the same views."""
-        cast_under = law_of(self.smoothing)
-        claimed = cast_under if smoothing is None else law_of(smoothing)
-        if not claimed.same_views(cast_under):
-            raise BadInput(f"the run was voted on under {self.smoothing}, not {smoothing}: leave --smoothing out")
+        """The law of the run, or of `smoothing`, which must make the same views but may prove another bound."""
+        own = law_of(self.smoothing)
+        claimed = own if smoothing is None else law_of(smoothing)
+        if not claimed.same_views(own):
+            raise BadInput(f"the run's votes were cast under {self.smoothing}, not {smoothing}: leave --smoothing out")
         return claimed
 
     @cached_property
@@ -119,7 +119,7 @@ class Manifest:
 
     @property
     def origin(self) -> Origin | None:
-        """The package that brought the law, where it is not Vauban's own."""
+        """The package that registered the law; None for Vauban's own."""
         return LAWS.origin(Spec.parse(self.smoothing).name)
 
     @property
@@ -139,7 +139,7 @@ def compose(
     commitment: str | None,
     versions: dict[str, str],
 ) -> Manifest:
-    """The manifest of a run by this method, with its words and its JSON."""
+    """The manifest of a run by this method, with the claim's wording and the JSON."""
     bare = Manifest(
         schema=SCHEMA,
         claim="",
@@ -182,7 +182,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def wording(manifest: Manifest) -> str:
-    """The claim in words: what a radius in this run says, and of what."""
+    """The claim in words: what a radius in this run guarantees, and about which classifier."""
     settings, inputs = manifest.settings, manifest.inputs
     exact = manifest.method_name == "exact"
     if settings.label == "given":
@@ -207,7 +207,7 @@ def wording(manifest: Manifest) -> str:
 
 
 def threat_of(law: AnyLaw) -> dict[str, str]:
-    """What a manifest says of a law's threat."""
+    """The manifest's description of a law's threat."""
     return {key: getattr(law.threat, key) for key in ("name", "metric", "unit", "ball")}
 
 
@@ -222,7 +222,7 @@ def canonical(value: Any) -> str:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON for people, lists of numbers on one line; whole or not at all."""
+    """Write indented JSON atomically, with lists of numbers on one line."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     replace_file(path, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
 
@@ -230,23 +230,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; duplicate keys are refused."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key occurs twice")
         return found
 
     try:
-        value = json.loads(path.read_bytes(), object_pairs_hook=once)
+        value = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
         if not isinstance(value, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as problem:
         raise Lie(f"{path} cannot be read ({problem})") from None
     return value
 
 
 def read_raw(folder: Path) -> dict[str, Any]:
-    """The JSON of a manifest of a schema this version reads."""
+    """The JSON of a run's manifest; a schema that this version does not read is refused."""
     path = folder / FILE
     if not path.is_file():
         raise RunRefused(f"{folder} is not a run: it has no {FILE}")
@@ -274,16 +274,18 @@ def _parsed(folder: Path, raw: dict[str, Any], parse: Any) -> Manifest:
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
         if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
             raise
-        raise Lie(f"{folder / FILE} lacks or garbles {problem}") from None
+        raise Lie(f"{folder / FILE}: missing or wrong: {problem}") from None
 
 
 def parse(raw: dict[str, Any]) -> Manifest:
-    """A manifest of schema 2 from its JSON; KeyError, TypeError or ValueError where it is none."""
+    """A manifest of schema 2 from its JSON; KeyError, TypeError or ValueError if it is malformed."""
     unknown = sorted(set(raw.get("requires", [])) - UNDERSTOOD)
     if unknown:
-        raise RunRefused(f"the run requires a reader that knows {', '.join(unknown)}: use a newer version of Vauban")
+        raise RunRefused(
+            f"the run requires a reader that understands {', '.join(unknown)}: use a newer version of Vauban"
+        )
     if raw["kind"] != "smoothing":
-        raise RunRefused(f"the run is of kind {raw['kind']!r}, not of smoothing")
+        raise RunRefused(f"the run is of kind {raw['kind']!r}, not 'smoothing'")
     method = dict(raw["method"])
     inputs = dict(raw["inputs"])
     inputs["range"] = None if inputs["range"] is None else tuple(inputs["range"])
@@ -306,12 +308,12 @@ def parse(raw: dict[str, Any]) -> Manifest:
 
 
 def _section(kind: Any, values: dict[str, Any]) -> Any:
-    """A section from those of its fields that this version knows."""
+    """A section from the fields that this version knows; others are ignored."""
     return kind(**{one.name: values[one.name] for one in fields(kind) if one.name in values})
 
 
 def _check_numbers(manifest: Manifest) -> None:
-    """Refuse numbers that no run could have: each list of votes is read and every claim derived by them."""
+    """Refuse numbers that no run can have, since reading votes and deriving claims depends on them."""
     data, settings, inputs = manifest.data, manifest.settings, manifest.inputs
     numbers = [settings.k, settings.n0, data.num_classes, *data.shape, *data.index, *(data.label or [])]
     numbers += [] if settings.n is None else [settings.n]
@@ -332,7 +334,7 @@ def _check_numbers(manifest: Manifest) -> None:
     if any(not 0 <= label < data.num_classes for label in data.label or []):
         raise ValueError("the labels, some of which are outside the classes")
     if settings.label not in ("given", "votes"):
-        raise ValueError("whose label is certified")
+        raise ValueError("the setting label, which must be given or votes")
 
 
 _KNOWN: dict[str, Any] = {
@@ -356,7 +358,7 @@ def _unknown(raw: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -
 
 
 def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
-    """The fields in which two manifests differ, as lines of text, but for those named in `ignore`."""
+    """The fields in which two manifests differ, as lines of text, except those named in `ignore`."""
     if path in ignore:
         return
     if isinstance(old, dict) and isinstance(new, dict):

@@ -1,4 +1,4 @@
-"""Recomputes every claim of a run from its votes and refuses the first lie; imports no torch."""
+"""Recomputes every claim of a run from its votes and raises at the first contradiction; imports no torch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from vauban.seed import Seed
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was checked in a run that told no lie.
+    """The result of a successful verification.
 
-    `origin`: the package that brought the law, where it is not Vauban's own: its proof is trusted, not checked. `optional`:
-    fields of the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is a
-    second claim.
+    `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
+    the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is a second claim.
     """
 
     inputs: int
@@ -37,15 +36,15 @@ class Verdict:
 
 
 def verify_run(folder: str | Path) -> Verdict:
-    """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold.
+    """Check manifest, votes, claims and seal of a run; raises `Lie` at the first one that is wrong.
 
-    A run that is not finished raises `Incomplete`, after all that is there has been checked.
+    A run that is not finished raises `Incomplete`, after everything in the folder has been checked.
     """
     folder = Path(folder)
     kind = manifests.read_raw(folder).get("kind", "smoothing")
     if kind not in manifests.KINDS:
         raise RunRefused(
-            f"{folder} is of kind {kind!r}: what vauban certify or vauban poison certify wrote is needed here"
+            f"{folder} is of kind {kind!r}: a run that vauban certify or vauban poison certify wrote is needed here"
         )
     if kind == "poisoning":
         from vauban.poisoning.votes.verification import verify_run as verify_poisoning
@@ -58,7 +57,7 @@ def verify_run(folder: str | Path) -> Verdict:
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OSError) as problem:
         if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
             raise
-        raise Lie(f"{folder} cannot be what a run left: {problem}") from None
+        raise Lie(f"{folder} cannot be the folder of a run: {problem}") from None
     method, votes, inputs = record.method, record.votes, len(manifest.data.index)
     sealed = (folder / SEAL).exists()
     if not method.finished(votes, sealed):
@@ -66,7 +65,7 @@ def verify_run(folder: str | Path) -> Verdict:
         if sealed:
             raise Lie(f"{folder} is sealed, but only {inputs - left} of its {inputs} inputs have all their votes")
         raise Incomplete(
-            f"{folder} holds {inputs - left} of {inputs} inputs: what is there is consistent; "
+            f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
     texts = record.texts(record.claims())
@@ -121,9 +120,9 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
 
 
 def check_claims(path: Path, true: str) -> None:
-    """Refuse a file of claims that does not say, line by line, what the votes say."""
+    """Compare a claims file, line by line, with the text `true` that the votes give."""
     if not path.exists():
-        raise Lie(f"{path} is gone: the run is complete, and its claims are missing")
+        raise Lie(f"{path} is missing: the run is complete and must have its claims")
     said = path.read_bytes().decode(errors="replace").split("\n")
     for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
         if line != right:
@@ -131,7 +130,7 @@ def check_claims(path: Path, true: str) -> None:
 
 
 def check_seal(path: Path, true: dict[str, str]) -> None:
-    """Refuse a seal whose hashes are not those of what is there, or which names what should not be there."""
+    """Compare a seal with the hashes `true` of the run's content; it must name exactly the files of the run."""
     said = read_json(path)
     for part, digest in true.items():
         if said.get(part) != digest:
@@ -141,4 +140,4 @@ def check_seal(path: Path, true: dict[str, str]) -> None:
             raise Lie(f"{path} names {part}, which this run does not have")
     for name in (CLAIMS, EXTENSIONS):
         if name not in true and (path.parent / name).exists() and "manifest.json" in true:
-            raise Lie(f"{path.parent / name} is there, and the seal does not name it")
+            raise Lie(f"{path.parent / name} exists, but the seal does not name it")
