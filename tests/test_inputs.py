@@ -40,10 +40,10 @@ def test_other_floats_have_no_grid() -> None:
 @pytest.mark.parametrize(
     ("x", "complaint"),
     [
-        (torch.tensor([[0.5], [float("nan")]]), "input 1 has NaN"),
-        (torch.tensor([[0.5], [1.5]]), r"input 1 leaves \[0, 1\].*255"),
-        (torch.tensor([[-0.1]]), r"input 0 leaves \[0, 1\]"),
-        (torch.tensor([[float("inf")]]), "input 0 leaves"),
+        (torch.tensor([[0.5], [float("nan")]]), "input 1 contains NaN"),
+        (torch.tensor([[0.5], [1.5]]), r"input 1 has values outside \[0, 1\].*255"),
+        (torch.tensor([[-0.1]]), r"input 0 has values outside \[0, 1\]"),
+        (torch.tensor([[float("inf")]]), "input 0 has values outside"),
         (torch.tensor([[1, 2]]), "int64"),
         (torch.tensor([0.5, 0.5]), "batch"),
         (torch.zeros(0, 3), "batch"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOMES = {
+_MODULES = {
     "Certificates": "vauban.certificates",
     "derive": "vauban.certificates",
     "Ensemble": "vauban.poisoning.ensemble",
@@ -66,14 +66,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for: torch is loaded only where it is needed.
+    """Import a public name from its module on first use, so that torch is loaded only where it is needed.
 
-    A name that has no module here is that of a smoothing.
+    A name that is not in `_MODULES` is that of a smoothing.
     """
     if name.startswith("_"):
         raise AttributeError(f"module 'vauban' has no attribute {name!r}")
     try:
-        return getattr(import_module(_HOMES.get(name, "vauban.smoothing")), name)
+        return getattr(import_module(_MODULES.get(name, "vauban.smoothing")), name)
     except AttributeError:
         raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(__all__)}") from None
 

@@ -1,7 +1,7 @@
 """Certificates: which label is certified, how far, and what that says about the whole data set.
 
-`derive` and its two companions turn counts or ballots into certificates: the same functions for a live call, a run folder, a
-stranger's counts, and verification.
+`derive`, `derive_sequential` and `derive_exact` turn counts or ballots into certificates; live calls, run folders, third-party
+counts and verification all use them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ UNIT_RANGE = (0.0, 1.0)
 class Certificates(Claims):
     """Claims for m inputs.
 
-    `label` [m]: the label each claim is about. `radius` [m]: how far it stays in the top k, NaN where abstained.
+    `label` [m]: the label each claim is about. `radius` [m]: within which it stays in the top k, NaN where abstained.
     `abstained` [m]: where nothing is claimed. `truth` [m]: the true labels, if known. `counts` [m, c]: the votes. `index` [m]:
     the number of each input in its data set. Exact claims have alpha 0 and no bounds; `ballots` holds the vote of every view,
-    where there was one. `input_range`: what inputs and attacks may hold, None for anything. `record`: manifest and votes of
-    the call that made them, if it was one.
+    where they were kept. `input_range`: allowed values of inputs and attacked inputs, None for no limit. `record`: manifest and
+    votes of the `certify` call or run; None for certificates derived from bare counts.
     """
 
     label: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Certificates(Claims):
 
     @property
     def votes_per_input(self) -> int | float:
-        """How many votes each claim rests on: of every view, where it is exact; the mean, where votes stopped one by one."""
+        """Votes per input: the number of views for an exact law, the mean where inputs stopped at different looks."""
         if isinstance(self.law, ExactLaw):
             return self.law.views
         votes = self.counts.sum(axis=1)
@@ -74,12 +74,12 @@ class Certificates(Claims):
 
     @property
     def threat(self) -> Threat:
-        """What the radii speak of: the law's threat, or the one they were converted to."""
+        """The threat that the radii measure: the law's, or the one they were converted to."""
         return self.converted or self.law.threat
 
     @property
     def claim(self) -> str:
-        """In words, what a radius says of its input."""
+        """The sentence that says what a radius guarantees for its input."""
         grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
         changes = sentence(self.threat, "the radius", self.input_range).replace(
             "every change", f"every change{grid}", 1
@@ -109,7 +109,7 @@ class Certificates(Claims):
         return replace(self, index=numbers, truth=true)
 
     def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
-        """What the same claims are worth against another threat, for inputs of this shape (see `laws.conversions`)."""
+        """The same claims converted to another threat, for inputs of this shape (see `laws.conversions`)."""
         if target == self.threat.name:
             return self
         if self.input_range != UNIT_RANGE:
@@ -121,18 +121,18 @@ class Certificates(Claims):
         return replace(self, radius=radii, abstained=self.abstained | np.isnan(radii), converted=threat)
 
     def by_margin(self) -> Certificates | None:
-        """Where votes were counted place by place, what the papers' margin proves from the same ballots: never more."""
+        """The same ballots under the papers' margin bound, never larger; None unless these are exact patch claims by position."""
         if not isinstance(self.law, ExactPatchLaw) or self.law.bound == "margin" or self.ballots is None:
             return None
         radii = replace(self.law, bound="margin").radius(self.ballots, self.label, self.k)
         return replace(self, law=replace(self.law, bound="margin"), radius=radii, abstained=np.isnan(radii))
 
     def stands(self, patch: tuple[int, int]) -> NDArray[np.bool_]:
-        """Which labels [m] stay in the top k whatever happens within any rectangle of this height and width."""
+        """Which labels [m] stay in the top k under every change inside one rectangle of this height and width, anywhere."""
         if not isinstance(self.law, ExactPatchLaw) or self.ballots is None:
             raise BadInput(
-                f"{self.law.spec} says nothing of rectangles: exact band and block do, from ballots, and square patches "
-                "are what their radii measure"
+                f"{self.law.spec} cannot certify rectangles: exact band and block can, from ballots; for square patches use "
+                "their radius"
             )
         return self.law.stands(self.ballots, self.label, self.k, patch=patch)
 
@@ -204,7 +204,7 @@ def derive(
 
     `law`: a law, a smoothing, or its text. `labels` must have been fixed before these votes were drawn. `deviation`: how far,
     in total variation per view, the sampled noise may be from the law. `bounds`: None is `default_bounds(k)`. `shape`: of the
-    inputs, where the law depends on it. Counts of an exact law hold one vote of every view, and alpha and bounds mean nothing.
+    inputs, where the law depends on it. Counts of an exact law hold one vote of every view; alpha and bounds are then unused.
 
     >>> derive([[990, 10]], [0], "gaussian:sigma=0.5").radius.round(3).tolist()
     [0.989]
@@ -230,7 +230,7 @@ def derive(
 def derive_sequential(
     looks: Sequence[ArrayLike], labels: ArrayLike, law: Law, rule: Rule, *, k: int = 1, alpha: float = 1e-3
 ) -> Certificates:
-    """Certify what a sequential test decides: `looks[i]` [j, c] are the counts of input i at the rule's first j looks, j >= 1.
+    """Certify the decisions of a sequential test: `looks[i]` [j, c], counts of input i at the rule's first j looks, j >= 1.
 
     `labels` [m] must have been fixed before these votes were drawn; `rule` made for this law, k and alpha. Counts at looks
     after a decision are not read.
@@ -245,7 +245,7 @@ def derive_sequential(
 
 
 def derive_exact(ballots: Ballots, labels: ArrayLike, law: ExactLaw, *, k: int = 1) -> Certificates:
-    """Certify, for each ballot, how far `labels` [m] stays among the top k: without probability, so labels may be read off it."""
+    """Certify, for each ballot, how far `labels` [m] stays among the top k. The claim is exact: labels may be read off it."""
     which = np.asarray(labels, dtype=np.int64)
     check_k(k, ballots.num_classes)
     if ballots.votes.shape[1] != law.views:
@@ -272,7 +272,7 @@ def _certificates(
 
 
 def as_law(smoothing: Any) -> AnyLaw:
-    """The law of a smoothing, of its text, or itself."""
+    """The law of a smoothing or of its text form; a law is returned as it is."""
     if isinstance(smoothing, AnyLaw):
         return smoothing
     found = law_of(smoothing) if isinstance(smoothing, str) else getattr(smoothing, "law", None)

@@ -91,7 +91,7 @@ class Claims(ABC):
 
     @property
     def clean_accuracy(self) -> float:
-        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label): no confidence."""
+        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label); an estimate, no bound."""
         truth = self._truth()
         own = self.counts[np.arange(len(self)), truth][:, None]
         smaller = np.arange(self.counts.shape[1])[None, :] < truth[:, None]
@@ -100,9 +100,9 @@ class Claims(ABC):
 
     @property
     def base_accuracy(self) -> float:
-        """Fraction of all votes that went to the true label: how the base classifier does on views.
+        """Fraction of votes for the true label: the accuracy of the base classifier on views.
 
-        Every input counts the same, however many votes it took.
+        Every input has the same weight, whatever its number of votes.
         """
         own, votes = self.counts[np.arange(len(self)), self._truth()], self.counts.sum(axis=1)
         if (votes == votes[:1]).all():
@@ -125,12 +125,12 @@ class Claims(ABC):
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(columns)
         for i, number in enumerate(self.index):
-            gone = bool(self.abstained[i])
+            abstained = bool(self.abstained[i])
             row = {
                 "index": number,
                 "label": self.label[i],
-                "radius": "" if gone else radius_text(float(self.radius[i]), self.threat),
-                "abstained": "true" if gone else "false",
+                "radius": "" if abstained else radius_text(float(self.radius[i]), self.threat),
+                "abstained": "true" if abstained else "false",
                 "truth": "" if self.truth is None else self.truth[i],
             }
             writer.writerow([row[column] for column in columns])

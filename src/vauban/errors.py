@@ -1,4 +1,4 @@
-"""What goes wrong, said so that the reader knows what was given, what is needed and what to do."""
+"""Vauban's exceptions; each message says what was given, what is needed and what to do."""
 
 
 class VaubanError(Exception):
@@ -14,15 +14,15 @@ class BadInput(VaubanError, ValueError):
 
 
 class CannotWrite(VaubanError, OSError):
-    """The disk refused; what was there before is still there."""
+    """A write failed; the previous content is unchanged."""
 
 
 class OutOfMemory(VaubanError):
-    """A compute shape has become too large for its device; every tally before is kept."""
+    """A compute shape no longer fits into its device's memory; every tally before it is kept."""
 
 
 class MissingExtra(VaubanError, ImportError):
-    """A part that is installed as an extra is needed here."""
+    """An optional dependency is not installed; the message names the extra that installs it."""
 
     exit_code = 2
 
@@ -31,18 +31,18 @@ class MissingExtra(VaubanError, ImportError):
 
 
 class RunRefused(VaubanError):
-    """A run folder cannot be used as asked: it belongs to other settings, or somebody else is writing to it."""
+    """A run folder cannot be used: it belongs to other settings, or another process is writing to it."""
 
     exit_code = 2
 
 
 class Lie(VaubanError):
-    """A run folder says something its tallies do not support."""
+    """A run folder is damaged or altered, or claims more than its votes prove."""
 
     exit_code = 1
 
 
 class Incomplete(VaubanError):
-    """A run holds fewer votes than its manifest promises; what is there has been checked."""
+    """A run holds fewer votes than its manifest requires; those it holds have been checked."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, files of lines that only grow, locked folders, and hashes of arrays."""
+"""Atomic file writes, append-only logs, folder locks, and hashes of arrays."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SYNC_SECONDS = 1.0
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` so that a reader sees the old file or the new one and nothing between.
+    """Write `content` to `path` atomically: a reader sees the old file or the new one.
 
-    A link is followed; what is no ordinary file (a device, a pipe) is written to and stays what it is.
+    A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -48,7 +48,7 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make a folder if need be and hold it: two processes that write to it at once are refused."""
+    """Create the folder if it is missing and hold its lock; RunRefused if another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
@@ -64,7 +64,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
-    """The sha256, in hex, of the shape, type and bytes of every array; None counts as one that is not there."""
+    """The sha256, in hex, of the shape, type and bytes of every array; None stands for a missing array."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is None:
@@ -77,9 +77,9 @@ def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
 
 
 def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]:
-    """Every line of the file in order, parsed, and the length in bytes of its sound part; a file that is not there is empty.
+    """Every complete line of the file, parsed, in order, and their length in bytes; a missing file is empty.
 
-    A last line without its newline was torn by a kill and is left out; any other bad line is refused with its number.
+    A last line without its newline was cut off by a kill and is left out; any other bad line is refused with its number.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
@@ -94,12 +94,15 @@ def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]
 
 
 class Log:
-    """Appends lines to a file: each is there whole or not at all, and what a kill tears is cut off at the next start."""
+    """Append-only file of lines: each is written whole or not at all, and one that a kill cut off is removed at the next start.
 
-    def __init__(self, path: Path, sound_length: int):
+    `valid_length`: the length in bytes of the complete lines (see `read_lines`).
+    """
+
+    def __init__(self, path: Path, valid_length: int):
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.ftruncate(self._file, sound_length)
+        os.ftruncate(self._file, valid_length)
         self._synced = time.monotonic()
 
     def append(self, line: str) -> None:
@@ -117,7 +120,7 @@ class Log:
             os.ftruncate(self._file, before)
             if not isinstance(problem, OSError):
                 raise
-            advice = "make room" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "mend this"
+            advice = "make room" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "fix this"
             raise CannotWrite(
                 f"{self._path} cannot be written ({problem.strerror}); everything before this line is kept: "
                 f"{advice} and run the same command again"

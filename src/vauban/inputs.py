@@ -1,4 +1,4 @@
-"""Inputs as they arrive, checked, and put on the 8-bit grid where they belong there."""
+"""Reads and checks inputs, and puts them on the 8-bit grid where all their values lie on it."""
 
 from __future__ import annotations
 
@@ -32,32 +32,33 @@ class Inputs:
 
 
 def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] | None = (0.0, 1.0)) -> Inputs:
-    """Check a batch [m, ...] of 8-bit integers or floats, and say in which arithmetic its views are made.
+    """Check a batch [m, ...] of 8-bit integers or floats, and choose the arithmetic in which its views are made.
 
-    Floats that are multiples of 1/255, up to the rounding of float32, are pictures on the grid. "auto" takes the grid if
+    Floats that are multiples of 1/255, up to the rounding of float32, are pictures on the grid. "auto" uses the grid if
     every number is on it; "grid" refuses a batch that is not; "float" never uses it.
     """
     if arithmetic not in ARITHMETICS:
         raise BadInput(f"arithmetic={arithmetic!r}: one of {', '.join(ARITHMETICS)} is needed")
     values = x.detach().cpu() if isinstance(x, torch.Tensor) else _from_array(np.asarray(x))
     if values.dim() < 2 or values.numel() == 0:
-        raise BadInput(f"inputs of shape {tuple(values.shape)}: a batch is needed, [inputs, ...], with something in it")
+        raise BadInput(f"inputs of shape {tuple(values.shape)}: a batch [inputs, ...] that is not empty is needed")
     if values.dtype == torch.uint8:
         return Inputs(values, LEVELS) if arithmetic != "float" else Inputs(values.float() / LEVELS, None)
     if not values.is_floating_point():
         raise BadInput(f"inputs of type {values.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
-    _refuse(values.isnan(), "has NaN in it")
+    _refuse(values.isnan(), "contains NaN")
     if input_range is None:
-        _refuse(values.isinf(), "has infinite numbers in it")
+        _refuse(values.isinf(), "contains infinite numbers")
     if input_range is not None:
         low, high = input_range
         outside = (values < low) | (values > high)
-        _refuse(outside, f"leaves [{low:g}, {high:g}]: divide 8-bit values by 255, and normalise inside the model")
+        advice = "divide 8-bit values by 255, and normalise inside the model"
+        _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}")
     steps = (values.double() * LEVELS).round()
     off = (values.double() * LEVELS - steps).abs() > _ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
     if arithmetic == "grid":
-        advice = "round it first, or, where views are sampled, ask for arithmetic='float'"
+        advice = "round it first, or, where views are sampled, use arithmetic='float'"
         _refuse(off, f"is not on the 8-bit grid of multiples of 1/255: {advice}")
     if arithmetic == "float" or bool(off.any()):
         return Inputs(values.float(), None)
@@ -91,9 +92,9 @@ class Batch:
 def collect(
     x: Any, y: Any, index: Any, prepare_inputs: Callable[[Any], Inputs], num_classes: int | None = None
 ) -> Batch:
-    """Read inputs from an array, a tensor, a torch data set or loader of (x, y), or a data set of Vauban's; each once.
+    """Read inputs from an array, a tensor, a torch data set or loader of (x, y), or a data set of `vauban.data`; read once.
 
-    `y`: labels [m], in place of those that `x` brings; `index` likewise. `prepare_inputs` checks the values.
+    `y`: labels [m] that replace those of `x`; `index` likewise. `prepare_inputs` checks the values.
     """
     spec, names = type(x).__name__, None
     if hasattr(x, "images") and hasattr(x, "fingerprint"):
@@ -119,8 +120,8 @@ def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
         in_order = isinstance(sampler, torch.utils.data.SequentialSampler)
         if not in_order and not isinstance(source.dataset, torch.utils.data.IterableDataset):
             raise BadInput(
-                f"this loader's order is that of a {type(sampler).__name__}: inputs are numbered by their place, so one that "
-                "reads in order is needed (shuffle=False)"
+                f"this loader reads in the order of a {type(sampler).__name__}: inputs are numbered by position, so a loader "
+                "that reads in order is needed (shuffle=False)"
             )
         items = list(source)
     else:
@@ -129,7 +130,7 @@ def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
         raise BadInput("the data set is empty: at least one input is needed")
     pairs = [item if isinstance(item, tuple | list) else (item, None) for item in items]
     if any(len(pair) != 2 for pair in pairs):
-        raise BadInput(f"items of {len(pairs[0])} parts: inputs, or pairs (input, label), are needed")
+        raise BadInput(f"items of {len(pairs[0])} elements: inputs, or pairs (input, label), are needed")
     xs, ys = ([_array(pair[i]) for pair in pairs] for i in range(2))
     join = np.concatenate if isinstance(source, torch.utils.data.DataLoader) else np.stack
     try:

@@ -1,4 +1,4 @@
-"""How an input is certified: its settings, which counts it still needs, and what counts prove.
+"""Certification methods: their settings, which counts an input still needs, and which certificates counts give.
 
 Three methods share one interface. Fixed: every input gets n votes. Sequential: votes stop input by input, by a policy of
 `vauban.stopping`. Exact: every view votes. The same object serves a live call, a run that is resumed, and verification.
@@ -31,10 +31,10 @@ LABELS = ("given", "votes")
 
 @dataclass(frozen=True)
 class CertifySettings:
-    """Every number a certificate depends on besides the law; kept in the manifest as it is.
+    """Every setting a certificate depends on besides the law; the manifest stores them unchanged.
 
     `label`: "given" certifies the true label, "votes" the one that n0 uncounted votes choose (exact: the winner). `stop`: when
-    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have k and label alone.
+    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have only k and label.
     """
 
     k: int = 1
@@ -61,29 +61,29 @@ class CertifySettings:
         seconds: float | None = None,
         seed: int | None = None,
     ) -> CertifySettings:
-        """Settings with their defaults filled in, each checked; what the law's method does not have is refused."""
+        """Checked settings with defaults filled in; a setting that the law's method does not have is refused."""
         check_k(k, num_classes)
         if label not in LABELS:
             raise BadInput(f"label={label!r}: 'given' or 'votes' is needed")
         when = policy(stop) if isinstance(stop, str) else stop
         spec = str(when.spec)
         if law.exact:
-            asked = None if when.fixed else spec
+            sequential = None if when.fixed else spec
             refuse_sampled_settings(
-                str(law.spec), stop=asked, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
+                str(law.spec), stop=sequential, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
             )
             return cls(k=int(k), label=label)
         if seconds is not None:
             check_seconds(seconds)
             if not when.endless:
-                raise BadInput(f"seconds={seconds} with stop={spec}, which stops by itself: seconds belong to anytime")
+                raise BadInput(f"seconds={seconds} with stop={spec}, which stops by itself: only anytime takes seconds")
         if label == "votes" and k != 1:
-            raise BadInput(f"k={k} with labels chosen by votes: only k=1 is, or certify given labels")
+            raise BadInput(f"k={k} with labels chosen by votes: k=1 is needed, or certify given labels")
         if label == "given" and n0 is not None:
             raise BadInput(f"n0={n0} with given labels: n0 votes choose a label (label='votes'); leave n0 out")
         if not when.fixed and bounds not in (None, "binocp"):
             raise BadInput(
-                f"bounds={bounds} with stop={spec}: sequential tests watch the label's count alone, which is binocp; "
+                f"bounds={bounds} with stop={spec}: sequential tests use only the label's count, which is binocp; "
                 "leave bounds out, or stop=fixed"
             )
         votes = CERTIFY_VOTES if n is None and not when.endless else n
@@ -98,7 +98,7 @@ class CertifySettings:
         )
 
     def checked(self, law: AnyLaw, num_classes: int) -> CertifySettings:
-        """The same settings checked anew; those of a manifest must come out as they went in."""
+        """The same settings, checked again; those of a manifest must come out unchanged."""
         given = {key: value for key, value in self.to_json().items() if key != "n0" or value}
         return CertifySettings.of(law, num_classes, **given)
 
@@ -109,7 +109,7 @@ class CertifySettings:
 
 
 def looks_up_to(n: int) -> list[int]:
-    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n, so that the impact of n costs no new votes.
+    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n. Claims at a smaller n then need no new votes.
 
     >>> looks_up_to(1_500)
     [100, 200, 500, 1000, 1500]
@@ -120,7 +120,7 @@ def looks_up_to(n: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """`law`: on inputs of this `shape`. `deviation`: total variation per view between the sampled noise and the law."""
+    """`law`: fitted to inputs of this `shape`. `deviation`: total variation per view between sampled noise and law."""
 
     settings: CertifySettings
     law: AnyLaw
@@ -133,16 +133,16 @@ class Method(ABC):
 
     @property
     def endless(self) -> bool:
-        """Whether only time or an interruption ends the votes."""
+        """Whether only time or an interruption ends the voting."""
         return False
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of the method beyond its settings, in plain values; verify computes it anew."""
+        """The manifest's fields of the method beyond its settings, as plain values; verify recomputes them."""
 
     @abstractmethod
     def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> VoteTable:
-        """An empty table for inputs of these numbers, with these true labels."""
+        """An empty vote table for inputs with these numbers and true labels."""
 
     @abstractmethod
     def pending(self, votes: Any) -> list[int]:
@@ -154,15 +154,15 @@ class Method(ABC):
 
     @abstractmethod
     def votes_left(self, votes: Any) -> int | None:
-        """How many votes will still be cast; None where that depends on them."""
+        """How many votes are still to be cast; None where that depends on their outcome."""
 
     @abstractmethod
     def certificates(self, votes: Any, n: int | None = None) -> Certificates:
-        """Certificates for every input that has enough votes; `n` chooses an earlier look of a fixed number of votes."""
+        """Certificates for every input that has enough votes; `n` selects an earlier look (fixed method only)."""
 
     @abstractmethod
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
-        """The method of another claim about the same votes (k, alpha, bounds; `law`: another proof), or a refusal."""
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
+        """The method of another claim from the same votes (other k, alpha or bounds, a law with another bound), or a refusal."""
 
 
 def method_for(
@@ -178,17 +178,17 @@ def method_for(
 
 @dataclass(frozen=True)
 class SampledMethod(Method):
-    """What fixed and sequential methods share: labels that uncounted votes choose, and counts at looks."""
+    """Base of the fixed and sequential methods: labels that uncounted votes choose, and counts at looks."""
 
     law: Law
 
     @abstractmethod
     def look_at(self, number: int) -> int | None:
-        """How many votes look `number` (0, 1, …) is at; None if there is none."""
+        """The number of votes at look `number` (0, 1, …); None if there is no such look."""
 
     @abstractmethod
     def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
-        """What is still needed of one input whose label is `label`; None lets n0 uncounted votes choose it."""
+        """Requests for the counts that one input with this `label` still needs; None lets n0 uncounted votes choose it."""
 
     def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> SampledVotes:
         if self.settings.label == "given" and truth is None:
@@ -202,7 +202,7 @@ class SampledMethod(Method):
 
 @dataclass(frozen=True)
 class FixedMethod(SampledMethod):
-    """Every input gets n votes; counts are kept at looks on the way, and at those of extensions to more votes."""
+    """Every input gets n votes; counts are kept at the looks up to n, and up to each of `extensions` to more votes."""
 
     extensions: tuple[int, ...] = ()
     name: ClassVar[str] = "fixed"
@@ -233,17 +233,17 @@ class FixedMethod(SampledMethod):
         yield from counts_at("count", self.looks[done:], after, before)
 
     def votes_left(self, votes: SampledVotes) -> int | None:
-        choosing = self.settings.n0 * sum(chosen is None for chosen in votes.chosen)
-        return self.looks[-1] * len(votes.index) - votes.votes_cast + choosing
+        uncounted = self.settings.n0 * sum(chosen is None for chosen in votes.chosen)
+        return self.looks[-1] * len(votes.index) - votes.votes_cast + uncounted
 
     def certificates(self, votes: SampledVotes, n: int | None = None) -> Certificates:
         look = self.settings.n if n is None else n
         if look not in self.looks:
-            raise BadInput(f"n={n} is no look of this run; it kept counts at {', '.join(map(str, self.looks))}")
+            raise BadInput(f"n={n} is not a look of this run; it kept counts at {', '.join(map(str, self.looks))}")
         column = self.looks.index(look)
         where = [p for p, looks in enumerate(votes.looks) if len(looks) > column]
         if not where:
-            raise Incomplete(f"no input has {look} votes yet: run the same certify command again to go on")
+            raise Incomplete(f"no input has {look} votes yet: run the same certify command again to continue")
         certs = derive(
             np.stack([votes.looks[p][column] for p in where]),
             votes.labels(where),
@@ -255,10 +255,10 @@ class FixedMethod(SampledMethod):
         )
         return certs.about(votes.index, votes.truth, where)
 
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
-        s, k = self.settings, check_k(asked.get("k", self.settings.k), self.num_classes)
-        bounds = asked.get("bounds") or (s.bounds if k == s.k else default_bounds(k))
-        alpha = check_alpha(asked.get("alpha", s.alpha))
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
+        s, k = self.settings, check_k(changes.get("k", self.settings.k), self.num_classes)
+        bounds = changes.get("bounds") or (s.bounds if k == s.k else default_bounds(k))
+        alpha = check_alpha(changes.get("alpha", s.alpha))
         assert isinstance(law, Law)
         return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha))
 
@@ -296,7 +296,7 @@ class SequentialMethod(SampledMethod):
 
     @cached_property
     def rule(self) -> Rule:
-        """The rule, computed from law and settings; what it can never decide is refused."""
+        """The stopping rule of this law and these settings; a radius that it can never certify is refused."""
         s = self.settings
         return policy(s.stop or "").rule(self.law, n=s.n, alpha=s.alpha, k=s.k, deviation=self.deviation)
 
@@ -310,8 +310,8 @@ class SequentialMethod(SampledMethod):
         return until_decided(self.rule, label, self.settings.n0, kept)
 
     def finished(self, votes: SampledVotes, sealed: bool = False) -> bool:
-        """Without a last vote, once every input has a first look. In a `sealed` run, too: there an input may have been given
-        up a look sooner than by this version's rule, and stopping earlier can only shrink its radius."""
+        """An endless method finishes once every input has a first look. So does a `sealed` run: another version's rule may have
+        given up an input one look earlier, which can only shrink its radius."""
         return all(votes.looks) if sealed or self.endless else not self.pending(votes)
 
     def votes_left(self, votes: SampledVotes) -> int | None:
@@ -320,7 +320,7 @@ class SequentialMethod(SampledMethod):
     def certificates(self, votes: SampledVotes, n: int | None = None) -> Certificates:
         where = votes.begun
         if not where:
-            raise Incomplete("no input has come to its first look yet: run the same certify command again to go on")
+            raise Incomplete("no input has reached its first look yet: run the same certify command again to continue")
         certs = derive_sequential(
             [np.stack(votes.looks[p]) for p in where],
             votes.labels(where),
@@ -331,34 +331,34 @@ class SequentialMethod(SampledMethod):
         )
         return certs.about(votes.index, votes.truth, where)
 
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
         s = self.settings
-        others = [f"{key}={value}" for key, value in asked.items() if value != getattr(s, key)]
+        others = [f"{key}={value}" for key, value in changes.items() if value != getattr(s, key)]
         others += [] if law.spec == self.law.spec else [f"smoothing={law.spec}"]
         if others:
             raise BadInput(
-                f"{', '.join(others)}: this run stopped each input by {s.stop} at k={s.k}, alpha={s.alpha:g}, and votes that "
-                "stopped for one claim prove no other; certify again with these settings, or cast a fixed number of votes "
-                "(--stop fixed), from which any claim can be derived"
+                f"{', '.join(others)}: this run stopped each input by {s.stop} at k={s.k}, alpha={s.alpha:g}, and votes "
+                "stopped for one claim cannot prove another; certify again with these settings, or cast a fixed number of "
+                "votes (--stop fixed), from which any claim can be derived"
             )
         return self
 
 
 @dataclass(frozen=True)
 class ExactMethod(Method):
-    """Every view votes, and no probability is left."""
+    """Every view votes; certificates are exact."""
 
     name: ClassVar[str] = "exact"
 
     @property
     def listed(self) -> ExactLaw:
-        """The law, which lists its views."""
+        """The exact law, which lists its views."""
         assert isinstance(self.law, ExactLaw)
         return self.law
 
     @property
     def threshold(self) -> float | None:
-        """From which probability on a view votes for a class; None where it votes for the best one."""
+        """The probability from which a view votes for a class; None where it votes for its best class."""
         return getattr(self.law, "threshold", None)
 
     def describe(self) -> dict[str, Any]:
@@ -376,21 +376,21 @@ class ExactMethod(Method):
         return BallotVotes(index, self.num_classes, self.listed.views, self.threshold is not None, truth)
 
     def pending(self, votes: BallotVotes) -> list[int]:
-        return np.flatnonzero(~votes.there.all(axis=1)).tolist()
+        return np.flatnonzero(~votes.cast.all(axis=1)).tolist()
 
     def votes_left(self, votes: BallotVotes) -> int | None:
-        return votes.there.size - votes.votes_cast
+        return votes.cast.size - votes.votes_cast
 
     def certificates(self, votes: BallotVotes, n: int | None = None) -> Certificates:
         where = votes.complete
         if not where:
-            raise Incomplete("no input has all its votes yet: run the same certify command again to go on")
+            raise Incomplete("no input has all its votes yet: run the same certify command again to continue")
         ballots = votes.ballots(where)
         given = votes.truth if self.settings.label == "given" else None
         labels = ballots.winners if given is None else [given[p] for p in where]
         return derive_exact(ballots, labels, self.listed, k=self.settings.k).about(votes.index, votes.truth, where)
 
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
-        refuse_sampled_settings(str(law.spec), **{key: value for key, value in asked.items() if key != "k"})
-        k = check_k(asked.get("k", self.settings.k), self.num_classes)
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
+        refuse_sampled_settings(str(law.spec), **{key: value for key, value in changes.items() if key != "k"})
+        k = check_k(changes.get("k", self.settings.k), self.num_classes)
         return replace(self, law=law, settings=replace(self.settings, k=k))

@@ -1,6 +1,6 @@
-"""How far floating-point results may be off, and the factors by which bounds are moved to pay for it.
+"""Bounds on floating-point errors, and factors that move results to the safe side.
 
-Every constant is larger than the error it stands for; where it is used, it moves a bound to the safe side.
+Every constant is larger than the error it bounds; where it is used, it moves a result to the safe side.
 """
 
 from __future__ import annotations
@@ -8,37 +8,37 @@ from __future__ import annotations
 from fractions import Fraction
 
 UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50
-"""More than one product or quotient and one sum of two rounded numbers can lose."""
+"""Cover the relative error of one product or quotient and one sum of two rounded numbers."""
 
 POWER_UP = 1 + 2.0**-43
-"""More than r^p can lose: |log r| 2^-53 for the rounding of p, and a few units of its own."""
+"""Covers the relative error of r^p: |log r| 2^-53 for the rounding of p, and a few units of its own."""
 
 BIN_PAD = 1 + 2.0**-26
-"""How much wider than its law a floating-point bin is: pays for the rounding of x / width (`smoothing.splitting`)."""
+"""Factor that widens a floating-point bin beyond its law's, to cover the rounding of x / width (`smoothing.splitting`)."""
 
 TAIL = 2.0**-36
-"""What SciPy's tails of the beta and binomial laws may be wrong by, relative."""
+"""Relative error of SciPy's tails of the beta and binomial laws, at most."""
 
 BOUND_STEP = 2.0**-36
 """The first step by which a Clopper-Pearson bound is moved to the safe side, of p or of 1 - p, whichever is smaller."""
 
 LOG_SUM = 2.0**-48
-"""Of t log t: what adding up logarithms of that size may be wrong by."""
+"""Error of adding up logarithms of size t log t, as a fraction of t log t, at most."""
 
 DROPPED = 2.0**-50
-"""Of alpha: what a group-sequential boundary may leave out at either end of a range."""
+"""Fraction of alpha that a group-sequential boundary may leave out at either end of a range."""
 
 SPENT_DOWN = 1 - 2.0**-40
-"""More than adding up the alpha spent at earlier looks can lose."""
+"""Covers the relative error of adding up the alpha spent at earlier looks."""
 
 INEQUALITY = 1e-12
 """Margin on both sides of the top-k inequality."""
 
 PROBABILITY = 1e-12
-"""What a probability bound is taken to be right to, where it is compared with multiples of a fixed number."""
+"""Assumed error of a probability bound where it is compared with multiples of a fixed number."""
 
 FLOAT_VALUES = 1 - Fraction(1, 2**48)
-"""More than a few roundings of a number, and of the grid step it belongs to, can add."""
+"""Covers what a few roundings of a number, and of its grid step, can add."""
 
 DIGITS = 60
-"""Decimal digits in which mpmath computes tables."""
+"""Decimal digits with which mpmath computes tables."""

@@ -1,4 +1,4 @@
-"""What settings can prove and what they cost, before anything is spent."""
+"""Plans: what given settings can certify at most, and how many votes and seconds they cost, before any run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vauban.stopping.policies import GridRule
 @dataclass(frozen=True)
 class RadiusTest:
     """The test at one radius of a sequential policy: the probability it needs, the least wins that certify at each look, and
-    the least number of votes, all won, that does (None: none)."""
+    the least number of votes, all won, that certifies (None if none does)."""
 
     radius: float
     needed: float
@@ -36,10 +36,10 @@ class RadiusTest:
 
 @dataclass(frozen=True)
 class CertifyPlan:
-    """What a call of `certify` can prove and costs.
+    """What a call of `certify` can prove and what it costs.
 
-    `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: in all, at most;
-    None where there is no last vote. `votes_per_second` is measured. `least_n`, `least_n_predict`: the least votes that can
+    `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: the most in total;
+    None where there is no last vote. `votes_per_second` is measured. `least_n`, `least_n_predict`: the fewest votes that can
     certify and predict anything. `tests`: of a sequential policy, by radius.
     """
 
@@ -62,7 +62,7 @@ class CertifyPlan:
 
     @property
     def seconds(self) -> float | None:
-        """How long it takes, at most."""
+        """The longest time it takes."""
         return None if self.votes is None else self.votes / self.votes_per_second
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def plan(
 ) -> CertifyPlan:
     """What `smoothed.certify(x, …)` with these settings can prove, and what it costs on this machine.
 
-    The speed is measured for about so many `seconds`. A radius that n votes can never certify is refused with the n that could.
+    The speed is measured for about `seconds`. A radius that n votes can never certify is refused with the n that could.
     """
     batch = smoothed.collect(x)
     inputs, count = batch.inputs, len(batch)
@@ -106,21 +106,21 @@ def plan(
             "least_n": least_n(k, settings.alpha, classes, settings.bounds, law, deviation),
             "least_n_predict": least_votes(k, settings.alpha),
         }
-        farthest = None
+        largest = None
         if settings.n:
-            farthest = largest_radius(settings.n, k, settings.alpha, classes, settings.bounds, law, deviation)
-        if farthest is None:
+            largest = largest_radius(settings.n, k, settings.alpha, classes, settings.bounds, law, deviation)
+        if largest is None:
             raise BadInput(
                 f"n={settings.n} can certify nothing at alpha={settings.alpha:g}: the least is {common['least_n']}"
             )
-        common |= {"largest_radius": farthest}
+        common |= {"largest_radius": largest}
     method = method_for(settings, law, classes, batch.shape, deviation)
-    votes, reach = _cost(method, common.pop("largest_radius", None))
+    votes, radius = _cost(method, common.pop("largest_radius", None))
     rate = votes_per_second(smoothed, inputs, method, seconds)
     return CertifyPlan(
         method=method.name,
         n=votes,
-        largest_radius=reach,
+        largest_radius=radius,
         votes=None if votes is None else count * votes,
         votes_per_second=rate,
         **common,
@@ -128,13 +128,13 @@ def plan(
     )
 
 
-def _cost(method: Method, reach: float | None) -> tuple[int | None, float | None]:
-    """Votes an input at most, and the largest radius."""
+def _cost(method: Method, radius: float | None) -> tuple[int | None, float | None]:
+    """The most votes per input, and the largest radius; `radius`: that of a fixed method."""
     if isinstance(method, ExactMethod):
         return method.listed.views, method.listed.largest_radius(method.settings.k, method.num_classes)
     if isinstance(method, SequentialMethod) and isinstance(method.rule, GridRule):
-        reach = method.rule.radii[-1]
-    return method.settings.n, reach
+        radius = method.rule.radii[-1]
+    return method.settings.n, radius
 
 
 def _tests(method: Method) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _sampled_per_second(sampler: Sampler, inputs: Inputs, seconds: float) -> flo
 
 
 def _listed_per_second(enumerator: Enumerator, inputs: Inputs, seconds: float) -> float:
-    """The same where every view votes: as many numbers as take about so long, over and over if there are few."""
+    """The same where every view votes: all views of all inputs, again from the start if they run out before `seconds`."""
     cast, began = 0, time.perf_counter()
     while True:
         for _, votes in enumerator.cast(inputs.values):

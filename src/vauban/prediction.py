@@ -1,4 +1,4 @@
-"""Predictions: the smoothed classifier's top k for each input, each answer right with probability 1 - alpha. [Jia2020] PREDICT"""
+"""Predictions: the smoothed classifier's top k for each input, right with probability at least 1 - alpha. [Jia2020] PREDICT"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def predict_method(
     alpha: float | None,
     seed: int | None,
 ) -> Method:
-    """How answers are found: from every view where the law is exact, else from n votes; what can decide nothing is refused."""
+    """The method behind `predict`: every view votes where the law is exact, else n; an n that can decide nothing is refused."""
     check_k(k, num_classes)
     fitted = law.for_shape(shape)
     if law.exact:
@@ -70,7 +70,7 @@ def predict_method(
 
 @dataclass(frozen=True)
 class RankMethod(SampledMethod):
-    """n votes for each input, whose ranks are then verified."""
+    """n votes for each input, followed by a test of their ranks."""
 
     name: ClassVar[str] = "ranks"
 
@@ -82,7 +82,7 @@ class RankMethod(SampledMethod):
 
     @property
     def alpha_left(self) -> float:
-        """What is left of alpha when all n views are to be those of the exact law: n views deviate n times as far."""
+        """alpha less the total variation between n sampled views and n views of the law, at most n times that of one view."""
         return self.settings.alpha - (self.settings.n or 0) * self.deviation
 
     def look_at(self, number: int) -> int | None:
@@ -101,14 +101,14 @@ class RankMethod(SampledMethod):
         return {}
 
     def certificates(self, votes: Any, n: int | None = None) -> Certificates:
-        raise BadInput("predictions are no certificates: call certify")
+        raise BadInput("predictions are not certificates: call certify")
 
-    def changed(self, law: AnyLaw, asked: dict[str, Any]) -> Method:
-        raise BadInput("predictions are no certificates: call certify")
+    def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
+        raise BadInput("predictions are not certificates: call certify")
 
 
 def predictions(method: Method, votes: VoteTable) -> Predictions:
-    """The answers that votes prove; where every view voted, all of them."""
+    """The predictions that the votes prove; where every view voted, no input is undecided."""
     k = method.settings.k
     if isinstance(votes, SampledVotes):
         assert isinstance(method, RankMethod)

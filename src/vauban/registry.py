@@ -1,4 +1,4 @@
-"""Names and what they stand for: registered by a decorator here, or by another package through an entry point."""
+"""Registries of named objects, filled by a decorator here or by other packages through entry points."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Origin:
 class Registry(dict[str, T]):
     """Maps names to objects of one kind; a subclass names the kind and the entry point group by which other packages add theirs.
 
-    An entry point is loaded when its name is first asked for, and never replaces a name that is registered here.
+    An entry point is loaded when its name is first looked up, and never replaces a name that is registered here.
 
     >>> class Shapes(Registry[type]):
     ...     group, kind = "vauban.shapes", "shape"
@@ -44,16 +44,16 @@ class Registry(dict[str, T]):
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that registers an object under `name`; a name that is taken is refused."""
 
-        def keep(thing: T) -> T:
+        def add(thing: T) -> T:
             if name in self:
                 raise BadInput(f"the {self.kind} {name!r} is registered already: choose another name")
             self[name] = thing
             return thing
 
-        return keep
+        return add
 
     def __missing__(self, name: str) -> T:
-        """Load what another package brings under this name; an unknown name is answered with the known ones."""
+        """Load another package's entry point of this name; for an unknown name the error lists the known ones."""
         foreign = self._foreign()
         choose(self.kind, name, {*self, *foreign})
         point = foreign[name]
@@ -62,20 +62,20 @@ class Registry(dict[str, T]):
         except Exception as problem:
             raise BadInput(
                 f"the {self.kind} {name!r} of {_package(point)} cannot be loaded ({type(problem).__name__}: {problem}): "
-                "mend or uninstall that package"
+                "fix or uninstall that package"
             ) from problem
         return self[name]
 
     def names(self) -> list[str]:
-        """Every name that is registered here or brought by another package, sorted."""
+        """Every name that is registered here or by another package, sorted."""
         return sorted({*self, *self._foreign()})
 
     def accept(self, thing: Any) -> T:
-        """What an entry point's object is kept as."""
+        """Convert an entry point's object to what the registry stores; a subclass may check it."""
         return thing
 
     def origin(self, name: str) -> Origin | None:
-        """The package that brought a name; None for Vauban's own."""
+        """The package that registered a name; None for Vauban's own."""
         for point in entry_points(group=self.group):
             if point.name == name and point.dist is not None and name in self._foreign():
                 return Origin(point.dist.name, point.dist.version)
@@ -91,12 +91,12 @@ class Registry(dict[str, T]):
         for point in entry_points(group=self.group):
             if point.name in self and _module(self[point.name]) != point.module.partition(".")[0]:
                 warnings.warn(
-                    f"{_package(point)} brings the {self.kind} {point.name!r}, a name that is taken: it is ignored",
+                    f"{_package(point)} registers the {self.kind} {point.name!r}, a name that is taken: it is ignored",
                     stacklevel=3,
                 )
             elif point.name in found and found[point.name].value != point.value:
                 raise BadInput(
-                    f"{_package(found[point.name])} and {_package(point)} both bring the {self.kind} {point.name!r}: "
+                    f"{_package(found[point.name])} and {_package(point)} both register the {self.kind} {point.name!r}: "
                     "uninstall one of them"
                 )
             else:
@@ -111,7 +111,7 @@ def import_modules(package: str) -> None:
 
 
 def _module(thing: Any) -> str:
-    """The top-level package of an object's code; of the first object, where several are kept."""
+    """The top-level package of an object's code; for a tuple of objects, that of the first."""
     one = thing[0] if isinstance(thing, tuple) else thing
     return str(getattr(one, "__module__", "vauban")).partition(".")[0]
 

@@ -1,4 +1,4 @@
-"""A run's secret, and the hash by which a run commits to it."""
+"""A run's secret seed, and the hash by which the run commits to it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FILE = "seed"
 
 @dataclass(frozen=True)
 class Seed:
-    """32 bytes from the operating system, or made from a number that the user gave.
+    """32 bytes from the operating system, or the hash of a number that the user gave.
 
-    Whoever knows the seed knows the noise, and could choose an input against it: keep it until the claims are made.
+    Whoever knows the seed knows the noise and could choose an input against it: keep it secret until the claims are made.
     """
 
     secret: bytes
@@ -31,16 +31,16 @@ class Seed:
 
     @property
     def commitment(self) -> str:
-        """Binds a run to its seed without giving it away."""
+        """A hash that binds a run to its seed without revealing it."""
         return hashlib.sha256(b"vauban commits to " + self.secret).hexdigest()
 
     @property
     def key(self) -> int:
-        """128 bits that key the random words."""
+        """The 128-bit key of the random words."""
         return int.from_bytes(hashlib.sha256(b"vauban votes with " + self.secret).digest()[:16], "little")
 
     def write(self, folder: Path) -> None:
-        """Keep the seed beside the run, readable by its owner alone."""
+        """Write the seed to the run folder, readable only by its owner."""
         descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(self.secret.hex() + "\n")
@@ -49,7 +49,7 @@ class Seed:
 
     @classmethod
     def read(cls, folder: Path) -> Seed:
-        """The seed kept beside a run."""
+        """Read the seed of a run folder."""
         try:
             secret = bytes.fromhex((folder / FILE).read_text())
         except ValueError:

@@ -1,4 +1,4 @@
-"""The front door: a base classifier and a smoothing become a classifier whose answers carry proofs."""
+"""SmoothedClassifier: predicts and certifies with a base classifier and a smoothing."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _SAMPLERS: dict[str, Callable[..., Any]] = {"exact": make_enumerator}
 
 
 class SmoothedClassifier:
-    """The vote's winner among views: the only thing a certificate speaks of.
+    """Classifier whose answer is the class that most views vote for; every certificate is about it, not about the model.
 
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by
-    itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. What `vauban.models.load`
-    returns is one too, and says how many classes it has. `smoothing`: an object or its text. `rows`: the compute shape, how
-    many views a forward pass sees; `in_flight`: how many such shapes are made before they vote; None chooses both by size
-    (and a GPU's free memory). `block`: how many consecutive views of one input stand together in a shape; None is all of it
-    for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see `inputs.prepare`).
-    `input_range`: what inputs may hold, None for anything. `channels_last`: the memory layout; None takes the faster one.
-    `precision`: "fp32", "tf32", "bf16" or "fp16", in which the network answers: views are made in float32 and cast, a module
-    is copied and cast; a claim in one precision says nothing of another. `compile`: let torch.compile make one program of a
-    shape's work, "tuned" after timing kernels for every convolution (a minute or two on a GPU); where it fails, a warning.
+    itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. The result of
+    `vauban.models.load` works too, and knows its number of classes. `smoothing`: an object or its text. `rows`: the compute
+    shape, the number of views in a forward pass; `in_flight`: how many such shapes are made before they vote; None chooses both
+    by size (and a GPU's free memory). `block`: how many consecutive views of one input are next to each other in a shape; None
+    is the whole shape for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see
+    `inputs.prepare`). `input_range`: allowed input values, None for no limit. `channels_last`: the memory layout; None takes the
+    faster one. `precision` of the network: "fp32", "tf32", "bf16" or "fp16"; views are made in float32 and cast, a module is
+    copied and cast; a claim in one precision does not hold in another. `compile`: use torch.compile; "tuned" also times kernels
+    for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -87,10 +87,10 @@ class SmoothedClassifier:
         if compile not in (False, True, TUNED):
             raise BadInput(f"compile={compile!r}: True, False or {TUNED!r}")
         if num_classes is None and self.base.num_classes is None:
-            raise BadInput("num_classes is needed: nothing says how many classes the model answers")
+            raise BadInput("num_classes is needed: the model does not say how many classes it has")
         self.num_classes = check_num_classes(self.base.num_classes if num_classes is None else num_classes)
         if self.base.num_classes not in (None, self.num_classes):
-            raise BadInput(f"the model answers {self.base.num_classes} classes; num_classes is {self.num_classes}")
+            raise BadInput(f"the model has {self.base.num_classes} classes; num_classes is {self.num_classes}")
         if isinstance(module, torch.nn.Module):
             device = device or next((p.device for p in module.parameters()), None)
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
@@ -103,7 +103,7 @@ class SmoothedClassifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the network answers."""
+        """The network's device."""
         return self.network.device
 
     def predict(
@@ -121,7 +121,7 @@ class SmoothedClassifier:
         """The top k labels of each input of `x` [m, ...], or undecided. [Jia2020] PREDICT
 
         From n votes (1,000) each answer is wrong with probability at most alpha (0.001). Where the smoothing is exact every
-        view votes, and every answer is the smoothed classifier's. `x`, `seed`, `index`, `on`, `progress`: as in `certify`.
+        view votes and every answer is certain. `x`, `seed`, `index`, `on`, `progress`: as in `certify`.
         """
         batch, law = self.collect(x, None, index), self.smoothing.law
         deviation = self.deviation(batch.inputs)
@@ -159,19 +159,19 @@ class SmoothedClassifier:
     ) -> Certificates:
         """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
 
-        `x`: an array, a tensor, a torch Dataset or DataLoader of (x, y), or a data set of `vauban.data`. With labels `y` [m] they
-        are certified. Without (or with label="votes", k = 1), `n0` votes (100) that are not counted choose them. From n votes
+        `x`: an array, a tensor, a torch Dataset or DataLoader of (x, y), or a data set of `vauban.data`. Labels `y` [m] are
+        certified if given; else (or with label="votes", k = 1) `n0` uncounted votes (100) choose the labels. From n votes
         (100,000) each claim is wrong with probability at most alpha (0.001). `bounds`: "binocp" (default for k = 1), "simuem"
         (default above) or "half". Where the smoothing is exact every view votes, claims hold without probability, and none of
         these may be given; without `y` the label with the most votes is certified.
 
-        `stop`: "fixed" casts all n votes. "target:radius=0.5" stops each input once that radius is certified or hopeless,
-        "grid:step=0.25" once no larger multiple of the step is in sight, after n votes at the latest: the same confidence for
-        a small part of the votes, which differ from input to input. "anytime" goes on for so many `seconds`, or until Ctrl-C.
-        All three watch the label's count alone (BinoCP): above k = 1 a fixed n with "simuem" may certify more.
+        `stop`: "fixed" casts all n votes. "target:radius=0.5" stops each input once that radius is certified or unlikely to be,
+        "grid:step=0.25" once the next multiple of the step is unlikely to be, after n votes at the latest: the same confidence
+        with far fewer votes, whose number differs by input. "anytime" continues for `seconds`, or until Ctrl-C. All three use
+        only the label's count (BinoCP): above k = 1 a fixed n with "simuem" may certify more.
 
-        `out`: a run folder, which is written, locked and sealed; one that is there is taken up where it ended, and Ctrl-C keeps
-        what was counted. `extend`: cast votes beyond the n of a finished run; its certificates are then a second claim. `on`:
+        `out`: a run folder, which is written, locked and sealed; an existing one is resumed, and Ctrl-C keeps what was counted.
+        `extend`: cast votes beyond the n of a finished run; its certificates are then a second claim. `on`:
         "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
         its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
         `Progress`. `order`: positions in the order in which they are voted on; it changes no claim.
@@ -193,7 +193,7 @@ class SmoothedClassifier:
         )
         method = method_for(settings, law, self.num_classes, batch.shape, self.deviation(batch.inputs))
         if method.endless and out is None and seconds is None:
-            raise BadInput("stop=anytime has no last vote: say for how many seconds, or use grid or target")
+            raise BadInput("stop=anytime has no last vote: say how many seconds it may take, or use grid or target")
         if chosen == "given" and batch.labels is None:
             raise BadInput(f"{batch.spec} has no labels to certify: give y, or let votes choose them (label='votes')")
         if out is not None:
@@ -224,12 +224,12 @@ class SmoothedClassifier:
         batch, law = self.collect(x), self.smoothing.law
         method = method_for(CertifySettings(label="votes"), law, self.num_classes, batch.shape)
         if not isinstance(method, ExactMethod):
-            raise BadInput(f"{law.spec} is sampled: it has no list of views that could all vote")
+            raise BadInput(f"{law.spec} is sampled: ballots need an exact smoothing, where every view votes")
         votes = method.empty_votes(batch.index.tolist(), None)
         with self.ready(batch.inputs):
             sampler = self.sampler(batch.inputs, method)
             sampler.probe(batch.inputs.values)
-            for _, piece, _ in _Job(self, batch, method, sampler, None, votes, progress, "voting").here():
+            for _, piece, _ in _Job(self, batch, method, sampler, None, votes, progress, "voting").vote_here():
                 votes.add(piece)  # type: ignore[arg-type]
         return votes.ballots(range(len(batch)))
 
@@ -240,14 +240,14 @@ class SmoothedClassifier:
         return plan(self, x, **settings)
 
     def collect(self, x: Any, y: Any = None, index: Any = None) -> Batch:
-        """Inputs, labels and numbers of whatever `certify` takes, checked."""
+        """Read and check inputs, labels and numbers from any source that `certify` takes."""
         classes = getattr(x, "num_classes", 0)
         if classes and classes != self.num_classes:
-            raise BadInput(f"the model answers {self.num_classes} classes; {x.name} has {classes}")
+            raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")
         return collect(x, y, index, self.prepare, self.num_classes)
 
     def prepare(self, x: Any) -> Inputs:
-        """Check inputs, put them on their grid, and check that the network can take their views."""
+        """Check inputs, put them on their grid if they are on one, and check that the network can take their views."""
         law = self.smoothing.law
         if law.exact and self.arithmetic == "float":
             raise BadInput(f"{law.spec} is exact, and exact claims are about 8-bit pictures: not arithmetic='float'")
@@ -268,9 +268,9 @@ class SmoothedClassifier:
         return law.for_shape(shape).deviation(shape, inputs.levels) if isinstance(law, Law) else 0.0
 
     def sampler(self, inputs: Inputs, method: Method, rows: int | None = None, block: int | None = None) -> Any:
-        """What casts the votes of a method on these inputs; `rows`, `block`: those of a run, if it has any.
+        """The sampler or enumerator of a method on these inputs; `rows`, `block`: those of a resumed run, if any.
 
-        Each is made once, so that what is compiled stays compiled.
+        It is made once and kept, so that compiled code is reused.
         """
         values = inputs.values
         rows, block = self.rows or rows, self.block or block
@@ -289,7 +289,7 @@ class SmoothedClassifier:
 
     @contextmanager
     def ready(self, inputs: Inputs) -> Iterator[None]:
-        """The network in its layout and in evaluation mode, and as it was afterwards."""
+        """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored."""
         self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), keep=bool(self.compile))
         with self.network.evaluating():
             yield
@@ -297,10 +297,10 @@ class SmoothedClassifier:
     def _check_text_form(self) -> None:
         name = self.smoothing.spec.name
         if name not in SMOOTHINGS and name not in SMOOTHINGS.names():
-            raise BadInput(f"{name} has no text form that a run folder could keep: certify with it in memory")
+            raise BadInput(f"{name} has no text form to store in a run folder: certify in memory, without out")
 
     def _manifest(self, batch: Batch, method: Method, sampler: Sampler | Enumerator, secret: Seed | None) -> Manifest:
-        """Everything the claims of a call depend on."""
+        """The manifest of a call: everything its claims depend on."""
         network, inputs, law = self.network, batch.inputs, self.smoothing.law
         shared = isinstance(sampler, Sampler) and (sampler.blocks > 1 or method.shares_shapes)
         compute = ComputeSection(
@@ -351,9 +351,9 @@ class SmoothedClassifier:
         return spec, model_fingerprint(self.base.module, spec)
 
     def _executor(self, on: str | None) -> Callable[[_Job], Iterator[tuple[int, Record, bool]]]:
-        """Who votes: this process, or the workers of a Ray cluster, which must answer."""
+        """The function that casts the votes of a job: in this process, or on the workers of a Ray cluster."""
         if on in (None, "here"):
-            return _Job.here
+            return _Job.vote_here
         from vauban.engine.worker_pool import ray_executor
 
         return ray_executor(on, self.base.module)
@@ -361,7 +361,7 @@ class SmoothedClassifier:
 
 @dataclass(frozen=True)
 class _Job:
-    """The votes of one call: who casts what, and who is told."""
+    """What an executor needs to cast the votes of one call and to report progress."""
 
     smoothed: SmoothedClassifier
     batch: Batch
@@ -374,8 +374,8 @@ class _Job:
     seconds: float | None = None
     order: Any = None
 
-    def here(self) -> Iterator[tuple[int, Record, bool]]:
-        """Every record that is missing, by this process."""
+    def vote_here(self) -> Iterator[tuple[int, Record, bool]]:
+        """Cast every missing vote in this process: the item's key, the record, and whether it is the item's last."""
         pending = self.sampler.pending(self.method, self.votes, self.batch.inputs.values, self.order)
         with self.reporting() as (on_votes, on_input):
             deadline = None if self.seconds is None else time.monotonic() + self.seconds
@@ -385,7 +385,7 @@ class _Job:
                 yield item
 
     def reporting(self) -> AbstractContextManager[tuple[Callback | None, Callback | None]]:
-        """Who is called with votes as they are counted, and with inputs as they are decided."""
+        """Context manager that yields two callbacks: for votes as they are counted, and for inputs as they are decided."""
         if self.progress is False:
             return nullcontext((None, None))
         from vauban.report.progress import reporting

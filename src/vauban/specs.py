@@ -1,4 +1,4 @@
-"""The one grammar for everything that has parameters: `name:key=value,key=value`."""
+"""Specs, the text form of everything that has parameters: `name:key=value,key=value`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Parameter:
 
 
 def read_params(spec: Spec, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return the values of `spec`'s parameters, defaults filled in, or say which ones are right."""
+    """Return the values of `spec`'s parameters, defaults filled in; the error for a wrong one shows the right form."""
     usage = _usage(spec.name, parameters)
     for key in spec.params:
         if key not in parameters:
@@ -85,7 +85,7 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if name in names:
         return name
-    raise BadInput(f"{name!r} is no {kind} Vauban knows{_nearest(name, names)}; known: {', '.join(names)}")
+    raise BadInput(f"{name!r} is not a known {kind}{_nearest(name, names)}; known: {', '.join(names)}")
 
 
 def _usage(name: str, parameters: Mapping[str, Parameter]) -> str:
@@ -115,13 +115,14 @@ def natural(text: str) -> int:
 
 
 def one_sigma(sigma: Any) -> float:
-    """The one standard deviation of noise that is independent and alike in every coordinate; nothing else is certified."""
+    """Check sigma, one standard deviation for all coordinates; other noise, such as correlated noise, is not certified."""
     try:
         value = float(sigma)
     except (TypeError, ValueError):
         raise BadInput(
-            f"sigma={sigma!r}: one number is needed. Noise must be independent and alike in every coordinate: correlated "
-            "noise can let a step as small as the certified radius turn probability 1 into 0 (Levine 2023, Proposition 3.1)"
+            f"sigma={sigma!r}: one number is needed. Noise must be independent and identically distributed in every "
+            "coordinate: with correlated noise, a step as small as the certified radius can turn probability 1 into 0 "
+            "(Levine 2023, Proposition 3.1)"
         ) from None
     if not 0 < value < float("inf"):
         raise BadInput(f"sigma={value}: a finite number above zero is needed, for example 0.5")

@@ -1,4 +1,4 @@
-"""What the attacker may do: the metric, its unit, and whether the certified ball holds its own border."""
+"""Threats: the metric of an attack, its unit, and whether the certified ball includes its boundary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Threat:
     """A set of attacks of size up to a radius.
 
     `ball` is "open" (every change strictly smaller than the radius) or "closed" (the radius itself included);
-    `integer` says whether the radius is counted rather than measured.
+    `integer` says whether the radius is a count.
     """
 
     name: str
@@ -64,5 +64,5 @@ def named(name: str) -> Threat:
     except (ValueError, ZeroDivisionError):
         p = Fraction(0)
     if not name.startswith("l") or not Fraction(1, 100) <= p < 1:
-        raise BadInput(f"{name!r} is no threat Vauban knows; known: {', '.join(known)}, and lp with 0 < p < 1 as l1/2")
+        raise BadInput(f"{name!r} is not a known threat; known: {', '.join(known)}, and lp with 0 < p < 1 as l1/2")
     return lp(p)

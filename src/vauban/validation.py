@@ -1,4 +1,4 @@
-"""Every check of an argument, once: what was given, what is needed, what to do."""
+"""Argument checks, each in one place; errors say what was given, what is needed and what to do."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Ints = NDArray[np.int64]
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, and not a truth value."""
+    """Whether a value is a whole number, and not a bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_k(k: Any, num_classes: int) -> int:
-    """A k for which being among the top k says something."""
+    """Check k: a whole number from 1, below the number of classes."""
     if not is_whole(k):
         raise BadInput(f"k={k!r}: a whole number is needed")
     if not 1 <= k < num_classes:
@@ -29,7 +29,7 @@ def check_k(k: Any, num_classes: int) -> int:
 
 
 def check_alpha(alpha: Any, below: float = 1.0) -> float:
-    """A failure probability strictly between 0 and `below`."""
+    """Check alpha: a failure probability strictly between 0 and `below`."""
     if not isinstance(alpha, float | int | np.floating) or isinstance(alpha, bool) or not 0 < alpha < below:
         limit = "1" if below == 1 else f"{below:g}"
         raise BadInput(f"alpha={alpha}: a probability strictly between 0 and {limit} is needed, for example 0.001")
@@ -37,14 +37,14 @@ def check_alpha(alpha: Any, below: float = 1.0) -> float:
 
 
 def check_rho(rho: Any) -> float:
-    """The failure probability of a claim about a whole data set."""
+    """Check rho: the failure probability of a claim about a whole data set."""
     if not isinstance(rho, float | int | np.floating) or not 0 < rho < 1:
         raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
     return float(rho)
 
 
 def check_votes(n: Any) -> int:
-    """A number of votes per input."""
+    """Check n: a number of votes per input."""
     if not is_whole(n):
         raise BadInput(f"n={n!r}: a whole number is needed")
     if n > MOST_VOTES:
@@ -53,35 +53,35 @@ def check_votes(n: Any) -> int:
 
 
 def check_n0(n0: Any) -> int:
-    """A number of uncounted votes that choose a label."""
+    """Check n0: a number of uncounted votes that choose a label."""
     if not is_whole(n0) or n0 < 1:
         raise BadInput(f"n0={n0}: at least one uncounted vote is needed to choose the label, 100 is usual")
     return int(n0)
 
 
 def check_deviation(deviation: Any) -> float:
-    """A total variation that leaves something to prove."""
+    """Check a total variation: at least 0 and below 1."""
     if not 0 <= deviation < 1:
         raise BadInput(f"deviation={deviation}: a total variation is at least 0 and below 1")
     return float(deviation)
 
 
 def check_seconds(seconds: Any) -> float:
-    """A time to spend."""
+    """Check a time limit in seconds."""
     if not isinstance(seconds, float | int) or not 0 < seconds < float("inf"):
         raise BadInput(f"seconds={seconds}: a time above zero is needed")
     return float(seconds)
 
 
 def check_num_classes(num_classes: Any) -> int:
-    """A number of classes among which there is something to choose."""
+    """Check a number of classes: at least two."""
     if not is_whole(num_classes) or num_classes < 2:
         raise BadInput(f"num_classes={num_classes}: at least two classes are needed")
     return int(num_classes)
 
 
 def check_at_least_one(name: str, value: Any, what: str) -> int | None:
-    """A whole number from 1, or None where it is left open; `what` says what is needed."""
+    """Check a whole number from 1, or None where it is chosen later; `what` says what is needed."""
     if value is not None and (not is_whole(value) or value < 1):
         raise BadInput(f"{name}={value}: {what}")
     return value
@@ -90,7 +90,7 @@ def check_at_least_one(name: str, value: Any, what: str) -> int | None:
 def check_labels(
     labels: ArrayLike, count: int, num_classes: int | None, name: str = "labels", of: str = "input"
 ) -> Ints:
-    """Labels [count] as int64, each one of the classes (None: any whole number); the first that is not is named."""
+    """Labels [count] as int64, each one of the classes (None: any whole number); the error names the first that is not."""
     which = np.asarray(labels)
     if which.shape != (count,) or which.dtype.kind not in "iu":
         raise BadInput(
@@ -121,10 +121,10 @@ def check_index(index: Any, count: int) -> Ints:
 
 
 def refuse_sampled_settings(smoothing: str, **settings: Any) -> None:
-    """Refuse what only sampled votes have, where every view votes."""
+    """Refuse settings of sampled votes for an exact smoothing."""
     for name, value in settings.items():
         if value is not None:
             raise BadInput(
                 f"{name}={value} with {smoothing}, which is exact: every view votes and nothing is left to chance; "
-                f"leave {name} out, or ask for the sampled form if it has one (sampled=true)"
+                f"leave {name} out, or use the sampled form if there is one (sampled=true)"
             )

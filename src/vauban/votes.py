@@ -1,7 +1,7 @@
-"""Votes as they are requested and kept: counts per class at each look, or the vote of every view, and the lines that hold them.
+"""Vote tables: counts per class at each look, or the vote of every view; requests for counts, and the file lines of votes.
 
-A table accepts records one by one, refuses what its run could not have produced, and knows its lines and its digest. It is the
-same table for a run in memory, a run that is being resumed, and a run that somebody else verifies.
+A table accepts records one by one, refuses those its run could not have produced, and writes its lines and its digest. The
+same table serves a run in memory, a resumed run, and verification.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Record = Tally | BallotPiece
 class CountRequest:
     """A request for the counts of the first `look` votes of an input in a stage.
 
-    `sure`: votes needed regardless of these counts [look]; `most`: how many may ever be needed, None for no end. `after`,
-    `before`: where a stage does not begin with its first vote, how many votes are counted already, and their counts.
+    `sure`: votes needed regardless of the outcome; `most`: the most that may ever be needed, None for no limit. `after`,
+    `before`: where a stage is resumed, how many votes are counted already, and their counts.
     """
 
     stage: str
@@ -67,27 +67,27 @@ CountRequests = Generator[CountRequest, Counts, None]
 
 
 def counts_at(stage: str, looks: Sequence[int], after: int = 0, before: Counts | None = None) -> CountRequests:
-    """Requests for counts at each of the looks, rising and above `after`, whatever they are."""
+    """Requests for counts at each of the looks, ascending and above `after`, regardless of the outcome."""
     for look in looks:
         yield CountRequest(stage, look, looks[-1], looks[-1], after, before)
 
 
 @dataclass(frozen=True)
 class KeptCounts:
-    """What an input has already: counts that chose its label, and counts at its first looks, in order."""
+    """Counts that an input already has: those that chose its label, and those at its first looks, in order."""
 
     chosen: Counts | None = None
     looks: Sequence[Counts] = field(default_factory=list)
 
     def after(self, tally: Tally) -> KeptCounts:
-        """With one tally more."""
+        """These counts and one more tally."""
         if tally.stage == "choose":
             return KeptCounts(tally.counts, self.looks)
         return KeptCounts(self.chosen, [*self.looks, tally.counts])
 
 
 class SampledVotes:
-    """Counts of m inputs so far. `look_at(i)`: how many votes the i-th look is at, None if there is none.
+    """Counts of m inputs so far. `look_at(i)`: the number of votes at look i, None if there is no such look.
 
     `index` [m]: the number of each input in its data set; `truth` [m]: true labels, if known. `n0`: how many uncounted votes
     choose the label that is certified; 0 where it is the true one.
@@ -110,7 +110,7 @@ class SampledVotes:
         self.looks: list[list[Counts]] = [[] for _ in self.index]
 
     def add(self, tally: Tally) -> None:
-        """Keep a tally; ValueError says why it cannot be one of this run."""
+        """Add a tally; ValueError says why it cannot belong to this run."""
         position = self._positions.get(tally.input)
         if position is None:
             raise ValueError(f"input {tally.input} is not in the manifest")
@@ -134,11 +134,11 @@ class SampledVotes:
         looks.append(tally.counts)
 
     def kept(self, position: int) -> KeptCounts:
-        """What an input has already."""
+        """The counts that an input already has."""
         return KeptCounts(self.chosen[position], list(self.looks[position]))
 
     def label(self, position: int) -> int | None:
-        """The label that is certified: the true one, or the one that votes chose; None while they have not."""
+        """The label that is certified: the true one, or the one that votes chose; None if they have not yet."""
         chosen = self.chosen[position]
         if self.n0:
             return None if chosen is None else int(chosen.argmax())
@@ -184,7 +184,7 @@ class SampledVotes:
         return Tally(body["input"], body["stage"], body["votes"], counts)
 
     def take(self, tallies: Iterable[Tally], where: Callable[[int], str]) -> None:
-        """Keep tallies read from a file, in whatever order its lines are; `where(i)` names the i-th in an error."""
+        """Add tallies read from a file, whatever the order of its lines; `where(i)` names the i-th in an error."""
         listed = list(enumerate(tallies))
         for number, tally in sorted(listed, key=lambda pair: (pair[1].input, pair[1].stage, pair[1].votes)):
             try:
@@ -193,11 +193,11 @@ class SampledVotes:
                 raise ValueError(f"{where(number)}: {problem}") from None
 
     def new_lines(self, tally: Tally, run: str, *, all: bool = False) -> Iterator[str]:
-        """The lines to append now that a tally is kept."""
+        """The lines to append after a tally was added."""
         yield self.line(tally, run)
 
     def unwritten_lines(self, run: str) -> Iterator[str]:
-        """Lines of records that are kept and not written yet: none, since every tally is written at once."""
+        """Lines of records that are not written yet: none, since every tally is written at once."""
         return iter(())
 
     def tallies(self) -> Iterator[Tally]:
@@ -219,7 +219,7 @@ class SampledVotes:
 
 
 class BallotVotes:
-    """The votes of all views of m inputs so far: `there` [m, views] says which are in, `votes` what they are.
+    """The votes of all views of m inputs so far: `cast` [m, views] marks the views that voted, `votes` holds their votes.
 
     `sets`: whether a view votes for a set of classes (a threshold) in place of one class. `truth` [m]: true labels, if known.
     """
@@ -233,36 +233,36 @@ class BallotVotes:
         self.truth = truth
         self._positions = {number: position for position, number in enumerate(self.index)}
         shape = (len(self.index), views)
-        self.there = np.zeros(shape, dtype=bool)
-        self.votes = np.zeros((*shape, num_classes) if sets else shape, dtype=bool if sets else _kind(num_classes))
+        self.cast = np.zeros(shape, dtype=bool)
+        self.votes = np.zeros((*shape, num_classes) if sets else shape, dtype=bool if sets else _dtype(num_classes))
         self._written = np.zeros(shape, dtype=bool)
 
     def add(self, piece: BallotPiece) -> None:
-        """Keep a piece; ValueError says why it cannot be one of this run."""
+        """Add a piece; ValueError says why it cannot belong to this run."""
         position = self._positions.get(piece.input)
         if position is None:
             raise ValueError(f"input {piece.input} is not in the manifest")
         where = position, slice(piece.first, piece.first + len(piece.votes))
-        there = self.there[where]
-        if there.any() and (there & (self.votes[where] != piece.votes).reshape(len(there), -1).any(axis=1)).any():
-            raise ValueError(f"views of input {piece.input} have voted otherwise before")
+        cast = self.cast[where]
+        if cast.any() and (cast & (self.votes[where] != piece.votes).reshape(len(cast), -1).any(axis=1)).any():
+            raise ValueError(f"views of input {piece.input} have voted differently before")
         self.votes[where] = piece.votes
-        self.there[where] = True
+        self.cast[where] = True
 
     @property
     def complete(self) -> list[int]:
         """Positions of the inputs whose every view has voted."""
-        return np.flatnonzero(self.there.all(axis=1)).tolist()
+        return np.flatnonzero(self.cast.all(axis=1)).tolist()
 
     @property
     def missing(self) -> list[tuple[int, int]]:
         """The numbers (input position * views + view) that have not voted, as ranges [start, stop)."""
-        return _ranges(~self.there.ravel())
+        return _ranges(~self.cast.ravel())
 
     @property
     def votes_cast(self) -> int:
         """How many views have voted."""
-        return int(self.there.sum())
+        return int(self.cast.sum())
 
     def ballots(self, positions: Sequence[int]) -> Ballots:
         """The ballots of these inputs."""
@@ -283,29 +283,29 @@ class BallotVotes:
         return BallotPiece(body["input"], first, self._unpacked(base64.b64decode(body["votes"]), count))
 
     def take(self, pieces: Iterable[BallotPiece], where: Callable[[int], str]) -> None:
-        """Keep pieces read from a file; `where(i)` names the i-th in an error."""
+        """Add pieces read from a file; `where(i)` names the i-th in an error."""
         for number, piece in enumerate(pieces):
             try:
                 self.add(piece)
             except ValueError as problem:
                 raise ValueError(f"{where(number)}: {problem}") from None
-        self._written |= self.there
+        self._written |= self.cast
 
     def new_lines(self, piece: BallotPiece, run: str, *, all: bool = False) -> Iterator[str]:
-        """The lines to append now that a piece is kept: of its input if that is whole, or, with `all`, of everything."""
+        """The lines to append after a piece was added: of its input if that is complete, or, with `all`, of everything."""
         position = self._positions[piece.input]
         if all:
             return self.unwritten_lines(run)
-        return self._lines_of([position], run) if self.there[position].all() else iter(())
+        return self._lines_of([position], run) if self.cast[position].all() else iter(())
 
     def unwritten_lines(self, run: str) -> Iterator[str]:
-        """Lines of votes that are kept and not written yet."""
-        return self._lines_of(np.flatnonzero((self.there & ~self._written).any(axis=1)).tolist(), run)
+        """Lines of votes that are not written yet."""
+        return self._lines_of(np.flatnonzero((self.cast & ~self._written).any(axis=1)).tolist(), run)
 
     def _lines_of(self, positions: Iterable[int], run: str) -> Iterator[str]:
-        """A line for every run of unwritten votes. One that is written twice, after an interruption, does no harm."""
+        """A line for every range of unwritten votes. A line written twice, after an interruption, does no harm."""
         for position in positions:
-            for start, stop in _ranges(self.there[position] & ~self._written[position]):
+            for start, stop in _ranges(self.cast[position] & ~self._written[position]):
                 yield self.line(BallotPiece(self.index[position], start, self.votes[position, start:stop]), run)
                 self._written[position, start:stop] = True
 
@@ -320,7 +320,7 @@ class BallotVotes:
         return hashlib.sha256(run.encode() + content).hexdigest()
 
     def _unpacked(self, packed: bytes, count: int) -> NDArray:
-        width = -(-self.num_classes // 8) if self.sets else _kind(self.num_classes).itemsize
+        width = -(-self.num_classes // 8) if self.sets else _dtype(self.num_classes).itemsize
         try:
             raw = zlib.decompressobj().decompress(packed, count * width + 1)
         except zlib.error:
@@ -332,7 +332,7 @@ class BallotVotes:
             if bits[:, self.num_classes :].any():
                 raise ValueError(f"it holds votes for classes beyond {self.num_classes - 1}")
             return bits[:, : self.num_classes].astype(bool)
-        votes = np.frombuffer(raw, dtype=_kind(self.num_classes))
+        votes = np.frombuffer(raw, dtype=_dtype(self.num_classes))
         if (votes >= self.num_classes).any():
             raise ValueError(f"it holds a vote for class {votes.max()} of {self.num_classes}")
         return votes
@@ -352,7 +352,7 @@ def checked_body(line: str, run: str) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(line)
     del body["check"]
     if checked_line(body, run) != line:
-        raise ValueError("its check does not fit: it was altered, or belongs to another run")
+        raise ValueError("its check does not match: it was altered, or belongs to another run")
     return body
 
 
@@ -363,15 +363,15 @@ def _check(run: str, text: str) -> str:
 def _bytes(votes: NDArray, num_classes: int) -> bytes:
     if votes.ndim == 2:
         return np.packbits(votes.astype(bool), axis=1).tobytes()
-    return votes.astype(_kind(num_classes)).tobytes()
+    return votes.astype(_dtype(num_classes)).tobytes()
 
 
-def _kind(num_classes: int) -> np.dtype:
-    """The smallest unsigned type that holds a class."""
+def _dtype(num_classes: int) -> np.dtype:
+    """The smallest unsigned type that holds every class."""
     return np.dtype("<u1") if num_classes <= 2**8 else np.dtype("<u2") if num_classes <= 2**16 else np.dtype("<u4")
 
 
 def _ranges(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The stretches [start, stop) of a mask that are True."""
+    """The ranges [start, stop) where a mask is True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]

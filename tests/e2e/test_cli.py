@@ -182,7 +182,7 @@ def test_claim_for_fewer_votes_and_another_law(run: Path) -> None:
     fewer = json.loads(vauban("claim", run, "-n", "100", "--json"))
     assert fewer["votes_per_input"] == 100
     assert "kept counts at 100, 200, 300" in vauban("claim", run, "-n", "150", code=2)
-    assert "was voted on under" in vauban("claim", run, "--smoothing", "gaussian:sigma=1", code=2)
+    assert "votes were cast under" in vauban("claim", run, "--smoothing", "gaussian:sigma=1", code=2)
 
 
 def test_verify_exits_with_one_at_a_lie(run: Path, tmp_path: Path) -> None:

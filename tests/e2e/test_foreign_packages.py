@@ -145,7 +145,7 @@ def test_a_foreign_law_is_certified_resumed_and_verified(package: Path, tmp_path
     said = vauban("verify", run, home=package)
     assert "all hold" in said
     assert "softpkg 1.2" in said
-    assert "'soft' is no smoothing" in vauban("verify", run, home=None, code=1)
+    assert "'soft' is not a known smoothing" in vauban("verify", run, home=None, code=1)
     radii = [float(row.split(",")[2] or 0) for row in (tmp_path / "run" / "claims.csv").read_text().splitlines()[1:]]
     assert max(radii) > 0
 
@@ -186,6 +186,6 @@ def test_names_are_given_once() -> None:
     things.register("one")(int)
     with pytest.raises(BadInput, match="'one' is registered already"):
         things.register("one")(int)
-    with pytest.raises(BadInput, match="'on' is no thing Vauban knows .did you mean 'one'.*known: one"):
+    with pytest.raises(BadInput, match="'on' is not a known thing .did you mean 'one'.*known: one"):
         _ = things["on"]
     assert things.origin("one") is None

@@ -184,7 +184,7 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
     ("change", "complaint"),
     [
         (lambda f: (f / "claims-600.csv").write_text((f / "claims.csv").read_text()), "claims-600.csv line"),
-        (lambda f: (f / "claims-600.csv").unlink(), "claims-600.csv is gone"),
+        (lambda f: (f / "claims-600.csv").unlink(), "claims-600.csv is missing"),
         (lambda f: (f / "extensions.jsonl").write_text(""), "not its next look"),
         (lambda f: (f / "extensions.jsonl").write_text('{"n":500,"check":"0"}\n'), "line 1"),
     ],
@@ -205,7 +205,7 @@ def test_what_cannot_be_extended_is_refused(tmp_path: Path) -> None:
     with pytest.raises(vb.errors.BadInput, match="continues a run folder"):
         python(settings, extend=300)
     python(settings, out=tmp_path / "run")
-    with pytest.raises(vb.errors.BadInput, match="ask for more"):
+    with pytest.raises(vb.errors.BadInput, match="give a larger number"):
         python(settings, out=tmp_path / "run", extend=200)
     for name in ("sequential", "exact"):
         python(METHODS[name], out=tmp_path / name)

@@ -123,7 +123,7 @@ def test_stopped_with_ctrl_c_and_taken_up_again(by_signal: bool, ensemble: Path,
 def test_voting_stopped_with_ctrl_c_goes_on(by_signal: bool, ensemble: Path, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ["poison", "certify", "--ensemble", str(ensemble), *TEST, "--out", str(folder)]
-    assert "keeps the votes so far; the same command goes on" in interrupted(3, asked, by_signal)
+    assert "keeps the votes so far; run the same command again" in interrupted(3, asked, by_signal)
     assert {path.name for path in folder.iterdir()} - {".lock"} == {"ballots.checkpoint.npz"}
     assert "another run" in vauban(*asked[:-1], folder, "--aggregate", "runoff", code=2)
     vauban(*asked)

@@ -160,7 +160,7 @@ def test_exact_answers_to_what_it_does_not_have(tmp_path: Path) -> None:
         "certify", *common, "--arithmetic", "float", "--out", tmp_path / "r", code=2
     )
     vauban("certify", *common, "--out", tmp_path / "run", "--json")
-    assert "says nothing of rectangles" in vauban("claim", tmp_path / "run", "--patch", "2x3", code=2)
+    assert "cannot certify rectangles" in vauban("claim", tmp_path / "run", "--patch", "2x3", code=2)
     assert "every view votes" in vauban("claim", tmp_path / "run", "--alpha", "0.01", code=2)
     counts = tmp_path / "counts.txt"
     counts.write_text("3 1 0 0\n2 2 0 0\n")

@@ -38,7 +38,7 @@ def test_target_certifies_with_few_votes_and_verifies(tmp_path: Path) -> None:
     shown = vauban("certify", *SOME, "-n", "3000", "--stop", "target:radius=0.5", "--out", tmp_path / "few")
     assert "target:radius=0.5" in shown
     assert "proven at 0.999" in vauban("claim", tmp_path / "few")
-    assert "prove no other" in vauban("claim", tmp_path / "few", "--alpha", "0.01", code=2)
+    assert "cannot prove another" in vauban("claim", tmp_path / "few", "--alpha", "0.01", code=2)
     assert "-k 3" not in vauban("claim", tmp_path / "few", "-k", "3", code=2)
 
 
@@ -96,7 +96,7 @@ def test_anytime_ends_with_ctrl_c_and_goes_on(tmp_path: Path) -> None:
     before = verify_run(tmp_path / "run")
     vauban(*command, "--seconds", "1")
     assert verify_run(tmp_path / "run").votes > before.votes
-    assert "seconds belong to anytime" in vauban("certify", *SOME, "--seconds", "1", "--out", tmp_path / "no", code=2)
+    assert "only anytime takes seconds" in vauban("certify", *SOME, "--seconds", "1", "--out", tmp_path / "no", code=2)
 
 
 def test_precision_from_the_command_line(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_pieces_of_ranges_are_the_votes_of_all_and_every_vote_is_told(
     """Whatever the ranges, and whoever casts them: shapes are the same, and pieces of one input each say which votes they are."""
     one, told = enumerator(rows=rows, in_flight=in_flight), list[int]()
     table = method().empty_votes(range(100, 107), None)
-    table.there[2, 5:30] = True  # these are in already
+    table.cast[2, 5:30] = True  # these are in already
     table.votes[2, 5:30] = one_by_one().reshape(7, 44)[2, 5:30]
     pending = one.pending(method(), table, X, most=most)
     assert sum(work.stop - work.first for work in pending) == 7 * 44 - 25
@@ -87,7 +87,7 @@ def test_pieces_of_ranges_are_the_votes_of_all_and_every_vote_is_told(
             assert last == (left.first == work.stop)
             table.add(piece)
     assert sum(told) == 7 * 44 - 25
-    assert table.there.all()
+    assert table.cast.all()
     assert (table.votes.ravel() == one_by_one()).all()
 
 

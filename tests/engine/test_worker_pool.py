@@ -358,7 +358,7 @@ def test_an_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("on", "complaint"),
     [
-        ("moon", "no place to work .* known: here, ray"),
+        ("moon", "not a known executor .* known: here, ray"),
         ("ray:adress=1.2.3.4:5", "did you mean 'address'"),
         ("here:address=1.2.3.4:5", "here has no parameter"),
         ("ray:workers=0", "not a whole number above zero"),

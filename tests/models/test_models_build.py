@@ -222,7 +222,7 @@ def test_any_callable_becomes_a_module(factory):
         ("nets_of_mine:text", "is str; name a function"),
         ("nets_of_mine:number", "returned int; it must return a model"),
         ("needs_more:make", "a_package_nobody_has"),
-        ("..x:make", "is no module name"),
+        ("..x:make", "is not a module name"),
     ],
 )
 def test_what_cannot_be_imported_is_explained(factory, spec, words):

@@ -228,8 +228,8 @@ def test_files_and_specs_that_contradict_each_other_are_refused(saved, tmp_path,
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.safetensors", b"", "no readable safetensors"),
-        ("x.safetensors", b"\xff" * 64, "no readable safetensors"),
+        ("x.safetensors", b"", "not a readable safetensors"),
+        ("x.safetensors", b"\xff" * 64, "not a readable safetensors"),
         ("x.pt", b"", "is broken, or holds more than tensors"),
         ("x.pt", b"garbage" * 9, "is broken, or holds more than tensors"),
         ("x.onnx", b"1", "does not end in"),

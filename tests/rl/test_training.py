@@ -451,12 +451,12 @@ def test_encoders_are_chosen_by_name() -> None:
     assert agent.actor.features_extractor is not agent.critic.features_extractor
     library: Any = make_agent(Plan("ddpg", "DriveSeek-v0", {"batch_size": 8}, steps=50), 0, "cpu")
     assert library.actor.features_extractor is library.critic.features_extractor
-    with pytest.raises(BadInput, match="no encoder Vauban knows"):
+    with pytest.raises(BadInput, match="not a known encoder"):
         make_agent(Plan("ddpg", "DriveSeek-v0", {"encoder": "words"}, steps=50), 0, "cpu")
 
 
 def test_bad_plans_are_answered() -> None:
-    with pytest.raises(BadInput, match="'ppo' is no algorithm Vauban knows"):
+    with pytest.raises(BadInput, match="'ppo' is not a known algorithm"):
         Plan("ppo", "ContinuousSeek-v0")
     with pytest.raises(BadInput, match="steps=0"):
         Plan("ddpg", "ContinuousSeek-v0", steps=0)

@@ -115,7 +115,7 @@ def test_prefixes_are_kept_and_claims_for_other_settings_cost_no_votes(tmp_path:
     assert np.nanmax(radii[1300]) > np.nanmax(radii[100])
     certs = opened.certificates(k=2, alpha=1e-6, bounds="half")
     assert (certs.k, certs.alpha, certs.bounds, certs.index.tolist()) == (2, 1e-6, "half", INDEX)
-    with pytest.raises(BadInput, match="n=300 is no look.*100, 200"):
+    with pytest.raises(BadInput, match="n=300 is not a look.*100, 200"):
         opened.certificates(n=300)
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_model_begins_no_run(tmp_path: Path) -> None:
         ({"n": 5, "alpha": 0.01}, TRUTH, "the least is 7"),
         ({"k": 3}, TRUTH, "k=3 of 3 classes"),
         ({"alpha": 2.0}, TRUTH, "alpha=2.0"),
-        ({"label": "votes", "k": 2}, TRUTH, "only k=1"),
+        ({"label": "votes", "k": 2}, TRUTH, "k=1 is needed"),
         ({"label": "votes", "n0": 0}, TRUTH, "n0=0"),
         ({"label": "guess"}, TRUTH, "'given' or 'votes'"),
         ({"label": "given"}, None, "label='votes'"),

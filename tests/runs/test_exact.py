@@ -93,7 +93,7 @@ def test_interrupted_anywhere_and_resumed(
         with pytest.raises(Interrupted):
             run(folder, failing, in_flight=1)
         kept = kept_votes(folder)
-        assert kept.there.sum() == min(20 * calls, 6 * 176)
+        assert kept.cast.sum() == min(20 * calls, 6 * 176)
         with pytest.raises(Incomplete):
             verify_run(folder)
         torn = folder / BALLOTS
@@ -145,7 +145,7 @@ def test_a_full_disk_loses_nothing_before_it(
     with pytest.raises(CannotWrite, match="make room"):
         run(tmp_path / "run", half_spaces, spec="sparse:scale=3")
     monkeypatch.undo()
-    assert kept_votes(tmp_path / "run").there.sum() == 2 * 3
+    assert kept_votes(tmp_path / "run").cast.sum() == 2 * 3
     assert run(tmp_path / "run", half_spaces, spec="sparse:scale=3") == whole
 
 
@@ -299,7 +299,7 @@ def test_pieces_survive_the_file(classes: int, sets: bool) -> None:
     assert (back.input, back.first) == (7, 3)
     np.testing.assert_array_equal(back.votes, votes)
     for wrong, run_ in ((table(classes, sets, 52), RUN), (table(classes, sets), "s" * 64)):
-        with pytest.raises(ValueError, match="views 3 to|check does not fit"):
+        with pytest.raises(ValueError, match="views 3 to|check does not match"):
             wrong.parse(line, run_)
 
 

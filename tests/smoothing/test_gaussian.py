@@ -169,7 +169,7 @@ def test_text_form_builds_the_same_and_wrong_ones_are_answered() -> None:
 def test_correlated_noise_is_refused(kind: type) -> None:
     """A covariance, or a sigma for each coordinate, has no certificate here; tests/soundness shows what it would break."""
     for sigma in (np.array([[1.0, 0.5], [0.5, 1.0]]), torch.tensor([0.5, 0.25]), [0.5, 0.25], "correlated"):
-        with pytest.raises(BadInput, match="independent and alike in every coordinate"):
+        with pytest.raises(BadInput, match="independent and identically distributed in every coordinate"):
             kind(sigma)
     with pytest.raises(BadInput, match="covariance"):
         build("gaussian:sigma=0.5,covariance=full")

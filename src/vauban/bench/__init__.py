@@ -1,1 +1,1 @@
-"""Speed, measured side by side in one run; never a timed unit test."""
+"""Benchmarks: the speed of Vauban and of alternatives, measured in one run; none of them is a unit test."""

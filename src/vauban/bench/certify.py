@@ -1,4 +1,4 @@
-"""Votes per second of bare forward passes, of the usual published loop, and of Vauban, in turns."""
+"""Benchmark of sampled votes: bare forward passes, the loop of published scripts, and Vauban, measured in turns."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def measure(
     precision: str = "fp32",
     compile: bool | str = False,
 ) -> dict[str, Any]:
-    """Rates of the three for a network with random weights, and the medians of their ratios over rounds.
+    """Votes per second of the three for a network with random weights, and the medians of their ratios over rounds.
 
-    Bare passes and Vauban run the network in the layout Vauban chooses, the loop in the plain one, as published; `precision`
-    and `compile` are for these two as well. They take turns, a slice of time each, so that whatever else the machine does
-    falls on all of them.
+    Bare passes and Vauban run the network in the layout Vauban chooses, with `precision` and `compile`; the loop runs it in
+    fp32 and the plain layout, as published. They take turns, a slice of time each, so that other load on the machine affects
+    all of them.
     """
     loaded, plain = (load(spec, device=device, allow_random=True) for _ in range(2))
     size = 28 if loaded.channels == 1 else 32
@@ -66,7 +66,7 @@ def measure(
                     model(batch)
 
         def loop(shapes: int) -> None:
-            """Repeat, add noise, classify, bring every vote to the host, count in Python."""
+            """Repeat, add noise, classify, copy every vote to the host, count in Python."""
             counts = [0] * classes
             with torch.inference_mode(), in_precision("fp32", sampler.device):
                 for _ in range(shapes):

@@ -1,4 +1,4 @@
-"""What workers on a Ray cluster add: votes per second of one and of several, the cost of handing out, the writer's limit."""
+"""Benchmark of a Ray cluster: votes per second of one and several workers, the cost of sending blocks, the writer's limit."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def measure(
     device: str = "cpu",
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Rates of this process, of one worker and of several, in turns, each for about so many `seconds` in each round.
+    """Votes per second of this process, of one worker and of several, in turns, each for about `seconds` in each round.
 
-    `efficiency`: the median over rounds of what several workers do, over as many times what one does in that round. Handing
-    out is clocked on inputs of one shape of views each, one at a time and many at a time: the difference is what a block
-    costs. The writer's rate is that of unpacking and writing tallies with eight of a thousand classes in them.
+    `efficiency`: the median over rounds of the rate of all workers, divided by their number times the rate of one worker. The
+    cost of a block is measured on inputs of one shape of views each, sent one at a time and many at a time: it is the
+    difference. The writer's rate is that of unpacking and writing tallies in which eight of a thousand classes have votes.
     """
     cluster = read_cluster(on)
     if cluster is None:
-        raise BadInput("--on here: a cluster is measured, for example --on ray")
+        raise BadInput("--on here: a cluster is needed, for example --on ray")
     ray = connect(cluster, "measuring a cluster")
     smoothed, inputs = _classifier(spec, smoothing, device)
     with smoothed.ready(inputs):
@@ -99,11 +99,11 @@ def estimate(
     seconds_a_block: float,
     writer_tallies: float,
 ) -> dict[str, float]:
-    """Seconds that certifying takes on so many GPUs, on paper: the slower of voting and writing, after a start (Ray, model,
-    compilation), which all workers make at once.
+    """Estimated seconds to certify on this many GPUs: the slower of voting and writing, after a start (Ray, model,
+    compilation) that all workers make at the same time.
 
-    `votes`, `tallies`: of an input on average; `rate`: votes a second of a GPU. The process that writes also hands out: what
-    that takes of each second (`seconds_a_block` for every report) is not left for writing.
+    `votes`, `tallies`: per input on average; `rate`: votes per second of a GPU. The process that writes also sends out blocks:
+    the time for that (`seconds_a_block` per report) is not available for writing.
     """
     voting = inputs * votes / (rate * gpus)
     left = 1 - min(2 * gpus, REPORTS) * seconds_a_block
@@ -112,7 +112,7 @@ def estimate(
 
 
 def draw(path: Path, result: dict[str, Any], estimates: list[dict[str, float]]) -> None:
-    """Write a picture: rates as measured beside the ideal, and the time for a data set on paper against GPUs."""
+    """Write a picture: the measured rates beside the ideal, and the estimated time for a data set against GPUs."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -130,7 +130,7 @@ def draw(path: Path, result: dict[str, Any], estimates: list[dict[str, float]]) 
     right.loglog(gpus, [one["seconds"] for one in estimates], lw=2, label="all")
     for part, style in (("voting", "--"), ("writing", ":"), ("start", "-.")):
         right.loglog(gpus, [one[part] for one in estimates], style, lw=1, label=part)
-    right.set(xlabel="GPUs", ylabel="seconds", title="on paper: 50,000 inputs of ImageNet")
+    right.set(xlabel="GPUs", ylabel="seconds", title="estimated: 50,000 inputs of ImageNet")
     right.grid(alpha=0.25)
     right.legend(frameon=False)
     figure.tight_layout()
@@ -145,7 +145,7 @@ def _classifier(spec: str, smoothing: str, device: str) -> tuple[SmoothedClassif
 
 
 class _OneLook(FixedMethod):
-    """A fixed number of votes and one look at the end, so that nothing but votes is measured."""
+    """A fixed number of votes and one look at the end, so that only voting is measured."""
 
     @property
     def looks(self) -> list[int]:
@@ -173,7 +173,7 @@ def _pool(
     pool = WorkerPool(ray, cluster, sent, workers)
     if pool.workers < workers:
         raise BadInput(
-            f"the cluster has room for {pool.workers} workers, not for {workers}: fewer threads, or more machines"
+            f"the cluster has room for {pool.workers} workers, not for {workers}: use fewer threads or more machines"
         )
     return pool
 
@@ -184,7 +184,7 @@ def _pending(inputs: Inputs, count: int) -> list[PendingInput]:
 
 
 def _votes_for(smoothed: SmoothedClassifier, sampler: Sampler, inputs: Inputs, seconds: float) -> int:
-    """How many votes an input gets so that eight of them take this process about so long."""
+    """The number of votes per input with which eight inputs take this process about `seconds`."""
     rows, method = sampler.rows, _method(smoothed, max(sampler.rows, 20))
     for _ in range(2):
         rate = _rate(sampler.run(_pending(inputs, 8), method, _SEED), 8 * (method.settings.n or 1))
@@ -199,7 +199,7 @@ def _rate(records: Iterator[tuple[int, Record, bool]], votes: int) -> float:
 
 
 def _blocks(pool: WorkerPool, inputs: Inputs, rounds: int) -> dict[str, float]:
-    """What handing out an item costs beyond its votes, on the clock and of this process's time."""
+    """The cost of sending out an item beyond its votes, in wall-clock time and in this process's CPU time."""
     waiting = _pending(inputs, _SMALL)
     clock, busy = [], []
     for _ in range(rounds):

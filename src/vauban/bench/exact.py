@@ -1,4 +1,4 @@
-"""Votes per second where every view votes: bare forward passes, one position at a time as published, and Vauban, in turns."""
+"""Benchmark of exact votes: bare forward passes, one position at a time as in published scripts, and Vauban, in turns."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _INPUTS = 200
 def measure(
     spec: str, smoothing: str, rows: int | None, seconds: float, device: str, on_progress: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Rates of the three for a network with random weights on small pictures, and the medians of their ratios.
+    """Votes per second of the three for a network with random weights on small pictures, and the medians of their ratios.
 
-    The loop takes one position (one view number) at a time for a batch of pictures, in the plain layout, and brings its
-    votes to the host, as published scripts do.
+    The loop takes one position (one view number) at a time for a batch of pictures, in the plain layout, and copies the votes
+    to the host, as published scripts do.
     """
     made = build(smoothing)
     if not made.law.exact:
-        raise BadInput(f"{smoothing} is sampled: vauban bench certify measures that")
+        raise BadInput(f"{smoothing} is sampled: use vauban bench certify")
     grey = spec.startswith("cnn")
     shape = torch.Size((1, 28, 28) if grey else (3, 32, 32))
     channels = made.view_shape(shape)[0]

@@ -1,4 +1,4 @@
-"""Measures the training of base classifiers side by side against training them one after another."""
+"""Benchmark of training base classifiers together, compared with one after another."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def measure(
     device: str = "cpu",
     on_progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Seconds per base classifier, side by side (over `trained` of them, all if None) and one after another (over `in_loop`).
+    """Seconds per base classifier, trained together (`trained` of them, all if None) and one after another (`in_loop` of them).
 
     All methods take the same number of steps on batches of the same size of the same samples, with the same network, augmentation
-    and optimiser: side by side ("together"); a loop that augments every batch, as is usual ("loop"); and that loop on copies
-    augmented beforehand, as side by side ("prepared"). All are warmed up first, and their accuracy is compared on a part of `x`.
+    and optimiser: "together"; "loop", which augments every batch, as is usual; and "prepared", the loop on copies augmented
+    beforehand, as "together" does. All are warmed up first, and their accuracy is compared on a part of `x`.
     """
     trainer = StackedTrainer.recipe(x.shape[1:], int(y.max()) + 1, device)
     if trainer.network != "tiny-cnn":
@@ -80,7 +80,7 @@ def train_in_loop(
 ) -> list[nn.Module]:
     """Train the recipe's network on each partition in turn, in plain torch: a module, an optimiser and a loop.
 
-    With `augment_each_step` every step augments its batch; otherwise copies are augmented beforehand, as side by side.
+    With `augment_each_step` every step augments its batch; otherwise copies are augmented beforehand.
     """
     networks: list[nn.Module] = []
     chosen, transform = augmentation(trainer.augment), trainer.transform()

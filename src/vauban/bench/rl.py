@@ -1,4 +1,4 @@
-"""Cost of the gradient loss: updates per second of Stable-Baselines3's agents and of Vauban's [Levine2023, G.7]."""
+"""Benchmark of the gradient loss: updates per second of Stable-Baselines3's agents and of Vauban's [Levine2023, G.7]."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ FILLED = 1_000
 def measure(
     algo: str, env: str, batch: int, goal_weight: float, seconds: float, device: str, on_progress: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Updates per second of the library ("library"), of Vauban without gradient loss ("plain") and with it ("vauban").
+    """Milliseconds per update of the library ("library_ms"), of Vauban without gradient loss ("plain_ms") and with it
+    ("vauban_ms").
 
-    `overhead` is the time of an update with the gradient loss over that of the library's, median over rounds; sampling the
-    replay buffer is part of an update in all three.
+    `overhead` is the time of an update with the gradient loss divided by that of the library's, median over rounds; sampling
+    the replay buffer is part of an update in all three.
     """
     world = make_world(env)
     goal_set = world is not None and world.goal_set

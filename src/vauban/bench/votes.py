@@ -1,4 +1,4 @@
-"""How many votes a claim takes: every sequential test next to the fixed one, on the label probabilities of real inputs."""
+"""Benchmark of stopping policies: votes per input of sequential tests and of the fixed one, on probabilities of real inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vauban.laws.law import Law
 from vauban.stopping import Fixed, Grid, Policy, Rule, Target
 
 _CHUNK = 1 << 17  # rows simulated at once
-_ENOUGH = 1 << 20  # simulated inputs a thousand or so of which are near enough to any boundary
+_ENOUGH = 1 << 20  # simulated inputs: about a thousand of them are close to any boundary
 
 
 def read_probabilities(path: str | Path) -> Floats:
-    """The label's probability of each input [m]: a number from 0 to 1 per line, # begins a comment."""
+    """The label's probability for each input [m]: a number from 0 to 1 per line, # begins a comment."""
     try:
         p = np.loadtxt(path, ndmin=1, dtype=float)
     except (OSError, UnicodeDecodeError, ValueError) as problem:
@@ -42,19 +42,19 @@ def measure(
     seed: int = 0,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[dict[str, Any]]:
-    """Mean votes per input of each way to stop and what it certifies, by simulation with the rules themselves.
+    """Mean votes per input of each stopping policy and the fraction it certifies, by simulation with its own rule.
 
-    `probabilities` [m]; `radii`: the law's scale, twice and three times that unless given, `step` the scale. Each row of the
-    answer: "stop", "radius" (a grid has a row for each of its radii), "votes" (mean per input), "votes_error" (its standard
-    error over `trials` polls of all inputs), "fewer" (n over that), "certified" and "fixed" (the fraction of inputs that this
-    way and the fixed test certify there, on the same votes). `on_progress` is called with every poll.
+    `probabilities` [m]; `radii`: by default one, two and three times the law's scale; `step`: by default the scale. Each row of
+    the result: "stop", "radius" (a grid has a row for each of its radii), "votes" (mean per input), "votes_error" (its standard
+    error over `trials` polls of all inputs), "fewer" (n divided by "votes"), "certified" and "fixed" (the fraction of inputs that
+    this policy and the fixed test certify at that radius, on the same votes). `on_progress` is called with every poll.
     """
     p = _checked(np.asarray(probabilities, dtype=float), "the list")
     noise = law_of(smoothing)
     if not isinstance(noise, Law):
-        raise BadInput(f"{smoothing} asks every view for its vote: there is nothing to save; give a sampled smoothing")
-    wanted = list(radii) if radii is not None else [noise.scale, 2 * noise.scale, 3 * noise.scale]
-    stops: list[Policy] = [Target(r, test) for r in wanted for test in ("group", "eprocess")]
+        raise BadInput(f"{smoothing} is exact, so every view votes and no votes can be saved; give a sampled smoothing")
+    targets = list(radii) if radii is not None else [noise.scale, 2 * noise.scale, 3 * noise.scale]
+    stops: list[Policy] = [Target(r, test) for r in targets for test in ("group", "eprocess")]
     stops += [Grid(step or noise.scale, test) for test in ("group", "eprocess")]
     simulated = [_Simulated(stop, stop.rule(noise, n=n, alpha=alpha, k=k)) for stop in stops]
     fixed = Fixed().rule(noise, n=n, alpha=alpha, k=k)
@@ -73,13 +73,13 @@ def measure(
 
 
 def polls_for(inputs: int) -> int:
-    """How many polls of so many inputs are simulated unless told."""
+    """The default number of simulated polls for this many inputs."""
     return max(20, _ENOUGH // inputs)
 
 
 @dataclass
 class _Simulated:
-    """One way to stop and what it has come to so far."""
+    """One stopping policy and its results so far."""
 
     stop: Policy
     rule: Rule

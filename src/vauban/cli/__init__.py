@@ -1,4 +1,4 @@
-"""The command line: thin; it parses, calls and prints. Heavy imports wait until a command needs them."""
+"""The command line: parses options, calls the library and prints results; heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(given: bool) -> None:
+    if given:
         typer.echo(f"vauban {__version__}")
         raise typer.Exit
 

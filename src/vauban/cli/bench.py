@@ -1,4 +1,4 @@
-"""vauban bench: speed, measured side by side in one run."""
+"""vauban bench: measures the speed of Vauban and of alternatives in one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 from vauban.cli import common
 from vauban.cli.common import example
 
-app = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Measure the speed of Vauban and of alternatives in one run.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()
@@ -21,7 +23,7 @@ def certify(
     ] = None,
     smoothing: common.SmoothingOption = "gaussian:sigma=0.5",
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
-    seconds: Annotated[float, typer.Option(help="time for each way of each model")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="seconds for each variant of each model")] = 20.0,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead")] = "auto",
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
@@ -80,7 +82,7 @@ def exact(
     ] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="architecture, random weights")] = "cnn",
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
-    seconds: Annotated[float, typer.Option(help="time for each way of each smoothing")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="seconds for each variant of each smoothing")] = 10.0,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -98,7 +100,7 @@ def exact(
     table = [
         [
             f"{r['smoothing']}, {r['views']:,} views",
-            *(f"{r[way]:,.0f}" for way in ("bare", "loop", "vauban")),
+            *(f"{r[variant]:,.0f}" for variant in ("bare", "loop", "vauban")),
             *(f"{r[ratio]:.3f}" for ratio in ("vauban_to_bare", "vauban_to_loop")),
         ]
         for r in results
@@ -115,13 +117,13 @@ def certificates(
     inputs: Annotated[int, typer.Option(min=1, help="radii to compute")] = 10_000,
     json: common.JsonOption = False,
 ) -> None:
-    """Seconds for 10,000 top-3 radii from counts at ImageNet size, next to a loop over inputs."""
+    """Seconds for 10,000 top-3 radii from counts at ImageNet size, compared with a loop over inputs."""
     from vauban.bench.certificates import SMOOTHINGS, measure
 
     results = []
-    asked = smoothing or SMOOTHINGS
-    with common.progress("measuring", len(asked), "laws", json) as advance:
-        for spec in asked:
+    specs = smoothing or SMOOTHINGS
+    with common.progress("measuring", len(specs), "laws", json) as advance:
+        for spec in specs:
             results.append(measure(spec, inputs))
             advance(1)
     if json:
@@ -147,7 +149,7 @@ def ablation(
     retained: Annotated[int, typer.Option(min=1, help="pixels kept")] = 1_000,
     json: common.JsonOption = False,
 ) -> None:
-    """Seconds to choose the pixels that views keep, next to a loop that draws one kept pixel at a time."""
+    """Seconds to choose the pixels that views keep, compared with a loop that draws one kept pixel at a time."""
     from vauban.bench.ablation import measure
 
     result = measure(views, pixels, retained)
@@ -165,9 +167,11 @@ def ablation(
     "vauban bench votes probabilities.txt --smoothing gaussian:sigma=0.25 --radii 0.25,0.5 --step 0.25 --json",
 )
 def votes(
-    file: Annotated[Path, typer.Argument(help="the label's probability of each input, one number a line")],
+    file: Annotated[Path, typer.Argument(help="the label's probability of each input, one number per line")],
     smoothing: common.SmoothingOption = "gaussian:sigma=0.25",
-    n: Annotated[int, typer.Option("-n", min=1, help="votes of the fixed test, and the most of the others")] = 100_000,
+    n: Annotated[
+        int, typer.Option("-n", min=1, help="votes per input: of the fixed test; at most, of the others")
+    ] = 100_000,
     alpha: Annotated[float, typer.Option(help="failure probability allowed per input")] = 0.001,
     k: common.KOption = 1,
     radii: Annotated[str | None, typer.Option(help="target radii, separated by commas [1, 2 and 3 scales]")] = None,
@@ -176,7 +180,7 @@ def votes(
     seed: Annotated[int, typer.Option(help="seed of the simulation")] = 0,
     json: common.JsonOption = False,
 ) -> None:
-    """Votes per input of every way to stop, next to the fixed test, on the label probabilities of real inputs."""
+    """Votes per input of every stopping policy, compared with the fixed test, on the label probabilities of real inputs."""
     from vauban.bench.votes import measure, polls_for, read_probabilities
     from vauban.report.summary import parse_radii
 
@@ -219,14 +223,14 @@ def poison(
     data: common.DataOption = "mnist",
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="how many parts")] = 1_200,
     trained: Annotated[
-        int | None, typer.Option(min=1, help="train this many side by side [all on a GPU, 50 on a CPU]")
+        int | None, typer.Option(min=1, help="train this many together [all on a GPU, 50 on a CPU]")
     ] = None,
     in_loop: Annotated[int, typer.Option(min=1, help="train this many one after another")] = 5,
     steps: Annotated[int | None, typer.Option(min=1, help="steps of each [the recipe's]")] = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
-    """Seconds to train the base classifiers of partitions side by side, next to one after another in a usual loop."""
+    """Seconds to train the base classifiers of partitions together, compared with one after another in a usual loop."""
     from vauban.bench.poison import measure
     from vauban.data import load
     from vauban.data.registry import with_split
@@ -256,12 +260,12 @@ def poison(
     rows = [
         [
             name,
-            f"{r['seconds_each'][way]:.4f}",
-            f"{r['seconds_each'][way] * r['trained']:,.1f}",
-            f"{r['accuracy'][way]:.1%}",
-            f"{r['seconds_each'][way] / r['seconds_each']['together']:,.1f}x",
+            f"{r['seconds_each'][method]:.4f}",
+            f"{r['seconds_each'][method] * r['trained']:,.1f}",
+            f"{r['accuracy'][method]:.1%}",
+            f"{r['seconds_each'][method] / r['seconds_each']['together']:,.1f}x",
         ]
-        for way, name in names.items()
+        for method, name in names.items()
     ]
     headers = ["seconds", "each", f"for {r['trained']:,}", "base accuracy", "to Vauban"]
     title = (
@@ -277,30 +281,30 @@ def rl(
     env: Annotated[str, typer.Option(help="environment for --algo")] = "ContinuousSeek-v0:dim=20",
     batch: Annotated[int, typer.Option(min=1, help="transitions per update")] = 256,
     goal_weight: Annotated[float, typer.Option(help="alpha, weight of the gradient loss")] = 0.2,
-    seconds: Annotated[float, typer.Option(help="time for each way of each pair")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="seconds for each variant of each agent")] = 10.0,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
-    """Milliseconds an update: the library's agent, Vauban's without the gradient loss, and with it."""
+    """Milliseconds per update: the library's agent, Vauban's without the gradient loss, and with it."""
     from vauban.bench.rl import PAIRS, measure
 
     where = common.pick_device(device)
     results = []
-    for name, place in [(algo, env)] if algo else PAIRS:
+    for name, environment in [(algo, env)] if algo else PAIRS:
         with common.progress(f"measuring {name}", 3 * int(seconds), "s", json) as advance:
-            results.append(measure(name, place, batch, goal_weight, seconds, where, advance))
+            results.append(measure(name, environment, batch, goal_weight, seconds, where, advance))
     if json:
         common.print_json(results)
         return
     rows = [
         [
             f"{r['algo']} on {r['env']}",
-            *(f"{r[way]:.2f}" for way in ("library_ms", "plain_ms", "vauban_ms")),
+            *(f"{r[variant]:.2f}" for variant in ("library_ms", "plain_ms", "vauban_ms")),
             *(f"{r[ratio]:.2f}x" for ratio in ("overhead", "overhead_to_plain")),
         ]
         for r in results
     ]
-    headers = ["ms an update", "(a) library", "(b) alpha 0", f"(c) alpha {goal_weight:g}", "c / a", "c / b"]
+    headers = ["ms per update", "(a) library", "(b) alpha 0", f"(c) alpha {goal_weight:g}", "c / a", "c / b"]
     common.print_table(headers, rows, title=f"batch {batch} on {results[0]['device']}, {results[0]['threads']} threads")
 
 
@@ -311,17 +315,17 @@ def rl(
 def cluster(
     model: Annotated[str, typer.Option("--model", "-m", help="architecture, random weights")] = "cnn",
     smoothing: common.SmoothingOption = "gaussian:sigma=0.5",
-    workers: Annotated[int, typer.Option(min=2, help="how many workers, next to one")] = 2,
+    workers: Annotated[int, typer.Option(min=2, help="how many workers to compare with one")] = 2,
     threads: Annotated[int, typer.Option(min=1, help="threads of this process and of each worker")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="how often each way has its turn")] = 5,
-    seconds: Annotated[float, typer.Option(help="time for each way in each round")] = 5.0,
-    start: Annotated[float, typer.Option(help="on paper: seconds until GPUs vote, with compilation")] = 120.0,
+    rounds: Annotated[int, typer.Option(min=1, help="how often each variant is measured")] = 5,
+    seconds: Annotated[float, typer.Option(help="seconds for each variant in each round")] = 5.0,
+    start: Annotated[float, typer.Option(help="for the estimate: seconds until GPUs vote, with compilation")] = 120.0,
     device: common.DeviceOption = "cpu",
     on: Annotated[str, typer.Option(help="ray, or ray:address=host:port")] = "ray",
     picture: Annotated[Path | None, typer.Option(help="draw it: .png, .pdf or .svg")] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Votes per second of one worker on a Ray cluster and of several, the cost of handing out, and an estimate for GPUs."""
+    """Votes per second of one worker on a Ray cluster and of several, the cost of sending blocks, and an estimate for GPUs."""
     import torch
 
     from vauban.bench.cluster import draw, estimate, measure
@@ -349,8 +353,8 @@ def cluster(
         ["1 worker to this process", f"{r['one_to_here']:.3f}"],
         [f"efficiency of {workers} workers", f"{r['efficiency']:.3f}"],
         ["start of the workers, s", f"{r['start_seconds']:.1f}"],
-        ["a block handed out, ms", f"{1e3 * r['block_seconds']:.2f}"],
-        ["a block, time of the one that hands out, ms", f"{1e3 * r['block_busy_seconds']:.2f}"],
+        ["sending out a block, ms", f"{1e3 * r['block_seconds']:.2f}"],
+        ["of it, CPU time of this process, ms", f"{1e3 * r['block_busy_seconds']:.2f}"],
         ["tallies written per second", f"{r['writer_tallies']:,.0f}"],
     ]
     about = f"{model} at {r['rows']} rows on {r['device']}, {r['threads']} threads each"
@@ -361,5 +365,5 @@ def cluster(
         if e["gpus"] in (1, 8, 64, 512, 4096)
     ]
     common.print_table(
-        ["GPUs", "start, s", "voting, s", "handing out and writing, s", "in all, s"], table, title="on paper"
+        ["GPUs", "start, s", "voting, s", "sending and writing, s", "total, s"], table, title="estimated"
     )

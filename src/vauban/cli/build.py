@@ -1,4 +1,4 @@
-"""From command-line options to a data set and a smoothed classifier."""
+"""Builds a data set and a smoothed classifier from command-line options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def classifier_and_data(
     device: str,
     **more: Any,
 ) -> tuple[SmoothedClassifier, Dataset]:
-    """The smoothed classifier and the inputs it is asked about; `more` goes to `SmoothedClassifier`."""
+    """The smoothed classifier and its inputs; `more` are further options of `SmoothedClassifier`."""
     from vauban.data import load_some
     from vauban.models import load as load_model
     from vauban.models import packaged
@@ -54,7 +54,7 @@ def read_in_flight(text: str) -> int | None:
 
 
 def check_out(path: Path) -> Path:
-    """Refuse an output file whose folder is not there, before any work is done."""
+    """Refuse an output file whose folder does not exist, before any work is done."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise BadInput(f"{path} cannot be written: its folder must exist and it must not be a folder itself")
     return path

@@ -1,4 +1,4 @@
-"""vauban certify: cast votes, keep them in a run folder, print what they prove."""
+"""vauban certify: casts votes, writes them to a run folder and prints the certified accuracy."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ from vauban.cli import common
 from vauban.cli.common import example
 from vauban.cli.show import show_certificates
 
-OutOption = Annotated[
-    Path, typer.Option("--out", "-o", help="run folder; one that is there is taken up where it ended")
-]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="run folder; an existing run is resumed")]
 BatchOption = Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")]
 BlockOption = Annotated[
     int | None,
-    typer.Option(min=1, help="views of one input that stand together in a shape [all; about 100 unless --stop fixed]"),
+    typer.Option(min=1, help="consecutive views of one input in a shape [all; about 100 unless --stop fixed]"),
 ]
 StopOption = Annotated[
     str,
     typer.Option(
         help="when an input has enough votes: fixed (all n), target:radius=0.5, grid:step=0.25 (both at most n), or anytime "
-        "(no last vote: until Ctrl-C or --seconds, which keep what was earned). All but fixed watch the label's count alone: "
+        "(no last vote: until Ctrl-C or --seconds; what was certified is kept). All but fixed use only the label's count: "
         "above k = 1 a fixed n with --bounds simuem may certify more"
     ),
 ]
 OnOption = Annotated[
     str | None,
     typer.Option(
-        help="who votes: here, or the workers of a Ray cluster: ray starts one on this machine (or goes to RAY_ADDRESS), "
-        "ray:address=host:port goes to that one. The same votes; a run may move [here]"
+        help="where votes are cast: here, or on a Ray cluster: ray starts one on this machine (or connects to RAY_ADDRESS), "
+        "ray:address=host:port connects to that one. The votes are the same; a run may change place [here]"
     ),
 ]
 ExtendOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="continue a finished run to so many votes an input: a second claim, since n was chosen after looking; both "
-        "together err with the sum of their alphas",
+        help="continue a finished run to this many votes per input: a second claim, since n was chosen after looking; the "
+        "failure probability of both together is at most the sum of their alphas",
     ),
 ]
 RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]
@@ -65,13 +63,13 @@ def certify(
         int | None, typer.Option("-n", help="votes counted per input, at most; exact: every view votes [100000]")
     ] = None,
     stop: StopOption = "fixed",
-    seconds: Annotated[float | None, typer.Option(help="with --stop anytime: how long to go on")] = None,
+    seconds: Annotated[float | None, typer.Option(help="with --stop anytime: how long to cast votes")] = None,
     alpha: common.AlphaOption = None,
     bounds: common.BoundsOption = None,
     label: Annotated[
         str | None,
         typer.Option(
-            help="given: certify the true label; votes: the one --n0 votes choose, exact: the winner [given, if there are any]"
+            help="given: certify the true label; votes: the one --n0 votes choose, exact: the winner [given, if known]"
         ),
     ] = None,
     n0: Annotated[
@@ -96,12 +94,12 @@ def certify(
     """Certify a data set: how far may each input be changed while its label stays in the top k?
 
     splitting, fractional, sparse, band and block are exact (every view votes) unless they say sampled=true.
-    Votes go to a run folder that survives any interruption; the same command takes it up again.
+    Votes go to a run folder that survives any interruption; the same command resumes it.
     """
     from vauban.cli.build import classifier_and_data, read_in_flight
     from vauban.report.summary import parse_radii
 
-    wanted_radii = parse_radii(radii)
+    shown_radii = parse_radii(radii)
     smoothed, inputs = classifier_and_data(
         model=model,
         weights=weights,
@@ -134,4 +132,4 @@ def certify(
             on=on,
             progress=not json,
         )
-    show_certificates(out, [certs], wanted_radii, json)
+    show_certificates(out, [certs], shown_radii, json)

@@ -1,4 +1,4 @@
-"""vauban claim: claims derived again from votes that were cast before, without the model."""
+"""vauban claim: derives claims again from votes that were cast before, without the model."""
 
 from __future__ import annotations
 
@@ -36,26 +36,25 @@ def claim(
     bounds: common.BoundsOption = None,
     n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
     threat: Annotated[
-        str | None, typer.Option(help="what the claims are worth in another threat: l1, l0, l0-features, patch, …")
+        str | None, typer.Option(help="convert the claims to another threat: l1, l0, l0-features, patch, …")
     ] = None,
-    shape: Annotated[str | None, typer.Option(help="shape of the inputs behind a text file, as 3x32x32")] = None,
+    shape: Annotated[str | None, typer.Option(help="shape of the inputs of a text file, for example 3x32x32")] = None,
     patch: Annotated[
-        str | None, typer.Option(help="exact band or block runs: yes or no for any HEIGHTxWIDTH, as 5x12")
+        str | None,
+        typer.Option(help="exact band or block runs: certify against patches HEIGHTxWIDTH, for example 5x12"),
     ] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     rho: Annotated[float, typer.Option(help="failure probability of the claim about the whole data set")] = 0.001,
     dataset_claim: Annotated[
         str,
-        typer.Option(
-            help="how the data set's share is proven: binomial (every radius at once), or bernstein (Lemma 11)"
-        ),
+        typer.Option(help="bound on the certified accuracy: binomial (all radii at once), or bernstein (Lemma 11)"),
     ] = "binomial",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained,truth")
     ] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Derive claims again, for another k, alpha or way to bound, from a run or from anybody's counts."""
+    """Derive claims again, for another k, alpha or bound, from a run or from counts in a file."""
     from vauban.certificates import derive
     from vauban.claims import radius_text
     from vauban.cli.build import check_out
@@ -68,12 +67,12 @@ def claim(
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
 
-    wanted = parse_radii(radii)
+    shown_radii = parse_radii(radii)
     if out:
         check_out(out)
     if is_poisoning(votes):
         unused = {"--alpha": alpha, "--bounds": bounds, "-n": n, "--threat": threat, "--shape": shape, "--patch": patch}
-        claim_votes(votes, smoothing, k, wanted, out, json, unused)
+        claim_votes(votes, smoothing, k, shown_radii, out, json, unused)
         return
     sides: Sequence[int] | None
     if votes.is_dir():
@@ -92,7 +91,7 @@ def claim(
                 f"{votes} holds bare counts: say which noise they were cast under, --smoothing gaussian:sigma=0.5"
             )
         if n is not None:
-            raise BadInput("-n chooses a look of a run; a text file of counts has only its full number of votes")
+            raise BadInput("-n selects a look of a run; a text file of counts has only its full number of votes")
         sides = None if shape is None else read_shape(shape)
         noise = law(smoothing)
         if noise.exact:
@@ -102,7 +101,7 @@ def claim(
         certs = derive(counts, labels, noise, k=1 if k is None else k, alpha=level, bounds=bounds, shape=sides)
     if patch is not None:
         if threat is not None:
-            raise BadInput("--patch asks about patches as they are: leave --threat out")
+            raise BadInput("--patch is about patches, not about another threat: leave --threat out")
         _claim_patch(certs, patch, out, json)
         return
     if threat is not None:
@@ -113,22 +112,24 @@ def claim(
         summary: dict[str, object] = {"inputs": len(certs), "undecided": certs.undecided}
         lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
     else:
-        summary = certs.summary(nice_radii(certs) if wanted is None else wanted, rho, dataset_claim)
+        summary = certs.summary(nice_radii(certs) if shown_radii is None else shown_radii, rho, dataset_claim)
         lines = rows(summary)
     if json:
         claims = [
             {
                 "index": i,
                 "label": int(label),
-                "radius": None if gone else float(radius_text(float(r), certs.threat)),
-                "abstained": bool(gone),
+                "radius": None if abstained else float(radius_text(float(r), certs.threat)),
+                "abstained": bool(abstained),
             }
-            for i, label, r, gone in zip(certs.index.tolist(), certs.label, certs.radius, certs.abstained, strict=True)
+            for i, label, r, abstained in zip(
+                certs.index.tolist(), certs.label, certs.radius, certs.abstained, strict=True
+            )
         ]
         common.print_json(summary | {"claims": claims})
         return
     statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
-    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes an input, {statistics}"
+    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes per input, {statistics}"
     title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
     columns = headers({"certified": [], "k": certs.k, "exact": certs.exact, "rho": rho} | summary)
     common.print_table(columns[: len(lines[0])], lines, title=title)
@@ -137,7 +138,7 @@ def claim(
 
 
 def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) -> None:
-    """Which labels stand against every patch of this height and width."""
+    """Print or write which labels stay in the top k under every patch of this height and width."""
     from vauban.errors import BadInput
     from vauban.files import replace_file
 
@@ -155,8 +156,8 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
         common.print_json({"patch": [*sides], "k": certs.k, "certified": float(right.mean()), "claims": claims})
         return
     typer.echo(
-        f"{int(right.sum())} of {len(certs)} inputs ({100 * right.mean():.2f} %) keep their label in the top {certs.k} whatever "
-        f"happens within any {sides[0]} x {sides[1]} rectangle ({certs.law.spec}, exact)"
+        f"{int(right.sum())} of {len(certs)} inputs ({100 * right.mean():.2f} %) keep their label in the top {certs.k} under "
+        f"every change inside one {sides[0]} x {sides[1]} rectangle ({certs.law.spec}, exact)"
     )
     if out:
         typer.echo(f"claims: {out}")

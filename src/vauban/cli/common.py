@@ -1,4 +1,4 @@
-"""What commands share: options, errors with exit codes, progress, and the way results are printed."""
+"""Options, exit codes, progress bars and table printing shared by all commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DataOption = Annotated[str, typer.Option("--data", "-d", help="data set, name:ke
 SmoothingOption = Annotated[str, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5")]
 KOption = Annotated[int, typer.Option("-k", help="certify the label among the top k")]
 AlphaOption = Annotated[
-    float | None, typer.Option(help="failure probability allowed per input; exact: none is left [0.001]")
+    float | None, typer.Option(help="failure probability allowed per input; not for exact smoothings [0.001]")
 ]
 BoundsOption = Annotated[
     str | None, typer.Option(help="binocp, simuem or half [binocp for k = 1, simuem above]", show_default=False)
@@ -45,24 +45,26 @@ SeedOption = Annotated[
 PrecisionOption = Annotated[
     str,
     typer.Option(
-        help="fp32, tf32 (NVIDIA), bf16 or fp16, in which the network answers; a certificate speaks of that precision alone"
+        help="precision of the network: fp32, tf32 (NVIDIA), bf16 or fp16; a certificate holds only for its own precision"
     ),
 ]
 CompileOption = Annotated[
     bool,
-    typer.Option("--compile", help="compile noise, network and counting with torch.compile (a classifier of its own)"),
+    typer.Option(
+        "--compile", help="compile noise, network and counting with torch.compile (this makes another classifier)"
+    ),
 ]
 TuneOption = Annotated[
     bool,
     typer.Option(
-        "--tune", help="--compile, after timing kernels for each convolution: minutes, worth it for long runs"
+        "--tune", help="--compile, and time kernels for each convolution first: takes minutes, worth it for long runs"
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command its errors' exit codes, and examples that its help shows."""
+    """Decorator that turns a command's errors into exit codes and adds examples to its help."""
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -77,7 +79,7 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 typer.echo(f"error: {where}{problem.strerror or problem}", err=True)
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
-                typer.echo("\nstopped; what was done is kept: run the same command again to go on", err=True)
+                typer.echo("\nstopped; what was done is kept: run the same command again to continue", err=True)
                 raise typer.Exit(INTERRUPTED) from None
 
         shown = "\n\n".join(f"  {line}" for line in lines)
@@ -93,7 +95,7 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Say warnings in one line, without the place in the source that raised them."""
+    """Print each warning on one line, without its source location."""
     import warnings
 
     with warnings.catch_warnings():
@@ -102,7 +104,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def pick_device(name: str) -> str:
-    """The device asked for, or the fastest there is."""
+    """The device of this name; "auto" is a GPU if there is one, else the CPU."""
     import torch
 
     if name == "auto":
@@ -112,17 +114,17 @@ def pick_device(name: str) -> str:
             raise RuntimeError
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
-        raise BadInput(f"device {name!r} is not there: 'auto' and 'cpu' always are, 'cuda' needs a GPU") from None
+        raise BadInput(f"device {name!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU") from None
     return name
 
 
 def print_json(value: Any) -> None:
-    """Print for machines."""
+    """Print indented JSON."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
 def print_table(headers: list[str], rows: list[list[str]], title: str | None = None, numbers: bool = True) -> None:
-    """Print for people: an aligned table; all columns but the first hold numbers, unless told otherwise."""
+    """Print an aligned table; `numbers`: whether all columns but the first are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table
@@ -141,7 +143,7 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words."""
+    """Seconds as text with a fitting unit."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"

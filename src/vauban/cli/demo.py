@@ -1,4 +1,4 @@
-"""vauban demo: real digits, a real model, real certificates, in about a minute."""
+"""vauban demo: certifies and verifies MNIST digits with the packaged model in about a minute."""
 
 from __future__ import annotations
 

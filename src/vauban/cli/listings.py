@@ -1,4 +1,4 @@
-"""vauban data and vauban models: what is understood, and where it is looked for."""
+"""vauban data and vauban models: lists the known data sets and architectures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vauban.cli.common import example
 
 @example("vauban data", "vauban certify --data cifar10:path=data --smoothing gaussian:sigma=0.25 --out runs/c …")
 def data(json: common.JsonOption = False) -> None:
-    """List the data sets that are understood and where they are looked for."""
+    """List the known data sets and where their files are searched for."""
     from dataclasses import asdict
 
     from vauban.data import describe

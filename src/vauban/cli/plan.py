@@ -1,4 +1,4 @@
-"""vauban plan: what settings can prove and what they cost, before anything is spent."""
+"""vauban plan: prints what settings can certify at most and what they cost, before any run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(
     seconds: Annotated[float, typer.Option(help="how long to measure the model's speed")] = 2.0,
     json: common.JsonOption = False,
 ) -> None:
-    """Say the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
+    """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
     from vauban.claims import radius_text
     from vauban.cli.build import classifier_and_data
 
@@ -62,7 +62,7 @@ def plan(
         rows += [["least n that can certify", f"{made.least_n:,}"]]
         rows += [["least n that can predict", f"{made.least_n_predict:,}"]]
     if made.method == "exact":
-        rows += [["views of each input, all of which vote", f"{made.n:,}"]]
+        rows += [["views per input, all of which vote", f"{made.n:,}"]]
     rows += _tests(made) if made.method == "sequential" else []
     if made.method != "sequential" and made.largest_radius is not None:
         threat = smoothed.smoothing.threat
@@ -70,7 +70,7 @@ def plan(
         at = "if all agree" if made.method == "exact" else f"at n = {made.n:,}"
         rows += [[f"largest radius {at}", largest if threat.integer else largest[:-3]]]
     rows += [["inputs", f"{made.inputs:,}"]]
-    rows += [] if made.votes is None else [["votes in all, at most", f"{made.votes:,}"]]
+    rows += [] if made.votes is None else [["votes in total, at most", f"{made.votes:,}"]]
     rows += [["votes per second, measured", f"{made.votes_per_second:,.0f}"]]
     if made.seconds is not None:
         early = ", if no input were decided early" if made.method == "sequential" else ""
@@ -82,7 +82,7 @@ def plan(
 
 
 def _tests(made: CertifyPlan) -> list[list[str]]:
-    """The tests of a sequential policy: what each radius needs, and where it looks."""
+    """Table rows for the tests of a sequential policy: what each radius needs, and the looks."""
     from vauban.claims import floor_text
 
     if not made.tests:

@@ -18,10 +18,13 @@ app = typer.Typer(
 
 DefenseOption = Annotated[
     str,
-    typer.Option("--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=rotnet (by=hash, sort, …)"),
+    typer.Option(
+        "--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=rotnet (also by=hash, sort, …)"
+    ),
 ]
 ClassesOption = Annotated[
-    str | None, typer.Option(help="keep these classes only, as 1,7; they become 0, 1, … [all]", show_default=False)
+    str | None,
+    typer.Option(help="keep only these classes, for example 1,7; they become 0, 1, … [all]", show_default=False),
 ]
 AggregateOption = Annotated[str, typer.Option(help="plurality, or runoff: a second round between the two most voted")]
 OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
@@ -34,12 +37,15 @@ OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the ensemble; taken up where it ended")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder of the ensemble; an interrupted training is resumed")
+    ],
     data: common.DataOption = "mnist",
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
     defense: DefenseOption = "dpa",
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="network and recipe, as tiny-cnn:steps=300,lr=0.002 [by data]")
+        str | None,
+        typer.Option("--model", "-m", help="network and recipe, for example tiny-cnn:steps=300,lr=0.002 [by data]"),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="partition: each its own, or shared [partition]")] = None,
     seed: Annotated[int, typer.Option(help="seed of weights and views", min=0, max=2**63 - 1)] = 0,
@@ -51,12 +57,12 @@ def train(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
-    on: Annotated[str, typer.Option(help="here, or ray[:address=host:port]: hand groups to a Ray cluster")] = "here",
+    on: Annotated[str, typer.Option(help="here, or ray[:address=host:port]: train groups on a Ray cluster")] = "here",
     json: common.JsonOption = False,
 ) -> None:
     """Train one base classifier on each part of a training set (its train split unless another is named).
 
-    What is trained is kept as it is trained: after Ctrl-C or a kill the same command goes on where it stopped.
+    Trained base classifiers are saved at once: after Ctrl-C or a kill the same command continues where it stopped.
     """
     from vauban.cli.poison_output import progress_bars, show_trained, warnings_as_notes
     from vauban.poisoning.ensemble_training import train as train_ensemble
@@ -104,15 +110,15 @@ def certify(
 ) -> None:
     """Let the base classifiers vote on a data set, keep the votes, and print what they prove; exact, no probability.
 
-    After Ctrl-C or a kill the same command goes on where it stopped. `vauban verify` proves the run again from its votes,
-    without the ensemble.
+    After Ctrl-C or a kill the same command continues where it stopped. `vauban verify` checks the run from its votes, without
+    the ensemble.
     """
     from vauban.cli.poison_output import progress_bars, show_certificates
     from vauban.poisoning.ensemble_training import load_ensemble
     from vauban.poisoning.votes import poisoning_manifest
     from vauban.report.summary import parse_radii
 
-    wanted = parse_radii(radii)
+    shown_radii = parse_radii(radii)
     voters = load_ensemble(ensemble, common.pick_device(device))
     try:
         certs = voters.certify_data(
@@ -127,36 +133,40 @@ def certify(
         )
     except KeyboardInterrupt:
         typer.echo(
-            f"\nstopped before all models had voted: {out} keeps the votes so far; the same command goes on", err=True
+            f"\nstopped before all models had voted: {out} keeps the votes so far; run the same command again", err=True
         )
         raise typer.Exit(common.INTERRUPTED) from None
     title = f"{poisoning_manifest.read(out).data.spec}, {voters.partition}"
-    show_certificates(certs, title, wanted, json, {"run": str(out)})
+    show_certificates(certs, title, shown_radii, json, {"run": str(out)})
 
 
 @app.command("import")
 @example("vauban poison import votes.npz --data mnist:split=test --aggregate runoff --out runs/dpa")
 def import_votes(
     votes: Annotated[
-        Path, typer.Argument(help=".npz: votes or counts, labels, num_classes, …, and how they were trained")
+        Path,
+        typer.Argument(help=".npz: votes or counts, labels, num_classes, …, and how the base classifiers were trained"),
     ],
     out: OutRunOption,
     aggregate: AggregateOption = "plurality",
-    data: Annotated[str | None, typer.Option("--data", "-d", help="the test set, to check the labels by")] = None,
+    data: Annotated[str | None, typer.Option("--data", "-d", help="the test set, to check the labels against")] = None,
     defense: Annotated[
-        str | None, typer.Option("--defense", "--defence", help="how the votes were trained, if the file does not say")
+        str | None,
+        typer.Option("--defense", "--defence", help="the defense behind the votes, if the file does not say"),
     ] = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="the same")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="its number of parts, if the file does not say")
+    ] = None,
     k: common.KOption = 1,
     label: Annotated[str | None, typer.Option(help="votes or given, as in certify")] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Make a run folder of votes that were cast elsewhere, so that `vauban verify` proves its claims."""
+    """Make a run folder from votes that were cast elsewhere, so that `vauban verify` can check its claims."""
     from vauban.cli.poison_output import show_certificates
     from vauban.poisoning.votes.importing import import_votes as import_file
     from vauban.report.summary import parse_radii
 
-    wanted = parse_radii(radii)
+    shown_radii = parse_radii(radii)
     run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
-    show_certificates(run.certificates(), run.title, wanted, json, {"run": str(out)})
+    show_certificates(run.certificates(), run.title, shown_radii, json, {"run": str(out)})

@@ -1,4 +1,4 @@
-"""vauban predict: the smoothed classifier's answers, each right with probability 1 - alpha."""
+"""vauban predict: prints the smoothed classifier's answers, each right with probability at least 1 - alpha."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Predict the top k labels of each input, or say that it is undecided.
+    """Predict the top k labels of each input, or report it as undecided.
 
-    To ask the classifier that a run certified, give the --precision and --compile or --tune of that run.
+    To use the classifier that a run certified, give the --precision and --compile or --tune of that run.
     """
     from vauban.cli.build import check_out, classifier_and_data, read_in_flight
     from vauban.files import replace_file
@@ -71,7 +71,7 @@ def predict(
     for i, labels in answers[:20] if out is None else []:
         typer.echo(f"{i}: {'undecided' if labels is None else ' '.join(map(str, labels))}")
     if out is None and inputs > 20:
-        typer.echo(f"… {inputs - 20} more (give --out to have them all)")
+        typer.echo(f"… {inputs - 20} more (give --out to write them all)")
     shown = {key: f"{100 * value:.2f} %" for key, value in result.items() if isinstance(value, float)}
     common.print_table([f"top {k} of {inputs} inputs", ""], [[key, value] for key, value in shown.items()])
     if out:

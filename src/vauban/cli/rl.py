@@ -62,7 +62,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard logs")] = False,
     json: common.JsonOption = False,
 ) -> None:
-    """Train an agent with several seeds; a curve of success against steps is kept for each.
+    """Train an agent with several seeds, and write a curve of success against steps for each.
 
     Ctrl-C writes a checkpoint of the seeds in training; the same command resumes them and skips complete ones. With --together
     all seeds share one random generator: another number of seeds gives other curves.
@@ -120,7 +120,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=0, help="also play this many episodes with the trained agents")] = 0,
     json: common.JsonOption = False,
 ) -> None:
-    """The table of areas under curves: mean and spread over seeds, steps and seeds reached."""
+    """Print the areas under the learning curves: mean and spread over seeds, with steps and seeds reached."""
     from vauban.rl.curves import read_run
 
     curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
@@ -190,5 +190,5 @@ def _print_areas(curves: list[Any], json: bool, played: list[float] | None = Non
         ]
         for line in lines
     ]
-    headers = ["run", "environment", "seeds", "steps", "area under curve", "spread", "at the end", "seconds a seed"]
+    headers = ["run", "environment", "seeds", "steps", "area under curve", "spread", "at the end", "seconds per seed"]
     common.print_table([*headers, *(["played again"] if played is not None else [])], rows)

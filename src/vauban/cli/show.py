@@ -1,4 +1,4 @@
-"""How certificates are shown: a table and a curve for people, JSON for machines."""
+"""Prints certificates as a table or as JSON, and draws their curve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CURVE = "curve.png"
 
 
 def show_certificates(folder: Path, curves: Sequence[Certificates], radii: list[float] | None, json: bool) -> None:
-    """Print what a run proves, and draw its curve in the folder; `curves` after the first are for other k."""
+    """Print the summary of a run and draw its curve in the folder; `curves` after the first are for other k."""
     from vauban.errors import MissingExtra
     from vauban.report.curve import figure
     from vauban.report.summary import headers, nice_radii, rows, title_of

@@ -1,4 +1,4 @@
-"""vauban train: a base classifier that stays accurate on views."""
+"""vauban train: trains a base classifier on views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vauban.cli.common import example
 
 @example("vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors")
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="where the weights go, .safetensors")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="file for the weights, .safetensors")],
     smoothing: common.SmoothingOption,
     data: common.DataOption = "mnist",
     model: Annotated[
@@ -33,7 +33,7 @@ def train(
 ) -> None:
     """Train a base classifier on views of a data set (its train split unless another is named).
 
-    A checkpoint beside the output is kept every minute and at Ctrl-C; the same command takes it up.
+    A checkpoint is written beside the output every minute and at Ctrl-C; the same command resumes from it.
     """
     import torch
 
@@ -65,11 +65,11 @@ def train(
         f"training {spec.split(':')[0]}", recipe.steps(len(selected.images)), "steps", json
     ) as on_progress:
 
-        def told(state: TrainingProgress) -> None:
+        def advance(state: TrainingProgress) -> None:
             on_progress(state.step - (last[-1].step if last else 0))
             last[:] = [state]
 
-        run(out, spec, selected, law, recipe, device=where, on_progress=told)
+        run(out, spec, selected, law, recipe, device=where, on_progress=advance)
     accuracy = float(load_model(out).metadata[BASE_ACCURACY])
     if json:
         common.print_json({"out": str(out), "model": spec, BASE_ACCURACY: accuracy})

@@ -1,4 +1,4 @@
-"""vauban verify: recompute every claim of a run and stop at the first lie."""
+"""vauban verify: recomputes every claim of a run and stops at the first contradiction."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def verify(
     run: Annotated[Path, typer.Argument(help="run folder")],
     json: common.JsonOption = False,
 ) -> None:
-    """Recompute every claim from the tallies; check hashes, counts and manifest. Needs no model.
+    """Recompute every claim from the votes; check hashes, counts and manifest. Needs no model.
 
-    Exit codes: 0 all holds, 1 a lie was found, 2 not a run, 3 the run is not finished.
+    Exit codes: 0 all claims hold, 1 something is wrong, 2 not a run, 3 the run is not finished.
     """
     from vauban.runs.verify import verify_run
 
@@ -33,11 +33,12 @@ def verify(
     typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.\n{verdict.claim}")
     if verdict.origin is not None:
         typer.echo(
-            f"The law comes from {verdict.origin.package} {verdict.origin.version}: its own proof is what these claims rest on."
+            f"The law comes from {verdict.origin.package} {verdict.origin.version}: these claims depend on its own proof."
         )
     for n in verdict.extensions:
         typer.echo(
-            f"Extended to {n:,} votes: claims-{n}.csv is a second claim; both together err with the sum of their alphas."
+            f"Extended to {n:,} votes: claims-{n}.csv is a second claim; the failure probability of both together is at "
+            "most the sum of their alphas."
         )
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

@@ -1,1 +1,1 @@
-"""The engine: views through a network into votes, in compute shapes of a fixed size, here or on a cluster."""
+"""The engine: turns views into votes in compute shapes of a fixed size, in this process or on a cluster."""

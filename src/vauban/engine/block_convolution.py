@@ -1,4 +1,4 @@
-"""Convolutions that stride over pictures of few channels, computed over blocks of pixels: faster in bf16 on GPUs."""
+"""Strided convolutions over pictures with few channels, computed over blocks of pixels: faster in bf16 on GPUs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WHOLE = 8
-"""Channels of 16 bits that tensor cores take at a time."""
+"""Number of 16-bit channels that tensor cores process at a time."""
 
 
 def replace_by_blocks(module: nn.Module) -> None:
-    """Replace convolutions that stride over pictures of few channels by the same ones over blocks."""
+    """Replace strided convolutions over few channels by `BlockConvolution`, in place."""
     for part in list(module.modules()):
         for name, child in list(part._modules.items()):
             if _strides_over_few(child):
@@ -20,9 +20,9 @@ def replace_by_blocks(module: nn.Module) -> None:
 
 
 class BlockConvolution(nn.Conv2d):
-    """A convolution of stride s, computed with stride 1: blocks of s x s pixels are its pixels, and their numbers its channels.
+    """A convolution of stride s, computed with stride 1 over blocks of s x s pixels, whose values become the channels.
 
-    The same products, summed in another order. Tensor cores take channels by eights; for three cuDNN has no good kernel in bf16.
+    The same products, summed in another order. Tensor cores process channels by eights; cuDNN has no good bf16 kernel for three.
     """
 
     def __init__(self, like: nn.Conv2d):
@@ -43,7 +43,7 @@ class BlockConvolution(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim != 4 or input.shape[1] != self.in_channels or not input.numel():
-            return super().forward(input)  # which knows what to do, or to say
+            return super().forward(input)  # handles it or raises the usual error
         pads: list[int] = []
         for size, kernel, padding, blocks in zip(
             input.shape[2:], self.kernel_size, map(int, self.padding), self.blocks, strict=True
@@ -56,7 +56,7 @@ class BlockConvolution(nn.Conv2d):
         return functional.conv2d(self._by_blocks(functional.pad(input, pads)), weight, self.bias)
 
     def _by_blocks(self, x: Tensor) -> Tensor:
-        """Pixels (n, channels, height, width) by blocks, channels last and filled up with zeros."""
+        """Pixels (n, channels, height, width) grouped into blocks, channels last and padded with zeros."""
         s = self.stride[0]
         x = x.unflatten(3, (-1, s)).unflatten(2, (-1, s)).permute(0, 2, 4, 3, 5, 1).flatten(3)
         return functional.pad(x, (0, -x.shape[3] % WHOLE)).permute(0, 3, 1, 2)
@@ -67,8 +67,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _strides_over_few(part: nn.Module | None) -> TypeGuard[nn.Conv2d]:
-    """Whether a module is a convolution, with nothing of its own about it, that strides over pictures whose channels tensor cores
-    cannot take whole."""
+    """Whether a module is a plain strided Conv2d, without hooks or attributes of its own, over fewer channels than tensor cores
+    process at a time."""
     if type(part) is not nn.Conv2d or vars(part).keys() != _USUAL or any(getattr(part, hooks) for hooks in _HOOKS):
         return False
     plain = part.groups == 1 and part.dilation == (1, 1) and part.padding_mode == "zeros"

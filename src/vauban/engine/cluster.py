@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: how its address is written, and how this process connects to it."""
+"""The address of a Ray cluster (`--on`), and the connection to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vauban.errors import BadInput, MissingExtra
 from vauban.specs import Parameter, Spec, choose, read_params
 
 REACHED, HEALTHY = 2.5, 6.5
-"""Seconds in which the machine, and then the cluster, must answer; loading Ray, which a busy machine does slowly, not counted."""
+"""Seconds in which the machine, and then the cluster, must answer; the time to load Ray is not counted."""
 
 
 def _workers(text: str) -> int:
@@ -41,7 +41,7 @@ def read_cluster(on: str | None) -> RayCluster | None:
         return None
     spec = Spec.parse(on)
     known = {"address": Parameter(str, example="10.0.0.1:6379"), "workers": Parameter(_workers, example="8")}
-    name = choose("place to work (--on)", spec.name, ("here", "ray"))
+    name = choose("executor (--on)", spec.name, ("here", "ray"))
     values = read_params(spec, known if name == "ray" else {})
     return RayCluster(**values) if name == "ray" else None
 
@@ -49,7 +49,7 @@ def read_cluster(on: str | None) -> RayCluster | None:
 def connect(cluster: RayCluster, purpose: str) -> Any:
     """The module ray, connected to the cluster; an address that does not answer is refused within ten seconds.
 
-    `purpose` is what an error says cannot be done without Ray. A process that is connected already stays so.
+    `purpose`: what an error says needs Ray. An existing connection is kept.
     """
     try:
         import ray
@@ -67,32 +67,32 @@ def connect(cluster: RayCluster, purpose: str) -> Any:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, SystemExit) as problem:
         raise BadInput(
-            f"there is no Ray cluster to work on at {address} ({_first_line(problem)}): start one with "
-            "ray start --head, and run this command on one of its machines"
+            f"there is no Ray cluster at {address} ({_first_line(problem)}): start one with ray start --head, and run this "
+            "command on one of its machines"
         ) from None
     return ray
 
 
-def _check_same(connected: str, asked: str) -> None:
-    if _resolved(asked) != _resolved(connected):
+def _check_same(connected: str, given: str) -> None:
+    if _resolved(given) != _resolved(connected):
         raise BadInput(
-            f"ray:address={asked}: this process is connected to the cluster at {connected}; leave the address out to use "
+            f"ray:address={given}: this process is connected to the cluster at {connected}; leave the address out to use "
             "it, or call ray.shutdown() first"
         )
 
 
 def _resolved(address: str) -> tuple[str, int]:
-    """Host by number and port; this machine has one number, whatever it is called."""
+    """IP address and port; "here" stands for every address of this machine."""
     host, port = _parts(address)
     try:
-        number = socket.gethostbyname(host)
+        ip = socket.gethostbyname(host)
     except OSError:
         return host, port
-    here = number.startswith("127.") or number in _own_numbers()
-    return "here" if here else number, port
+    here = ip.startswith("127.") or ip in _own_ips()
+    return "here" if here else ip, port
 
 
-def _own_numbers() -> list[str]:
+def _own_ips() -> list[str]:
     import ray
 
     try:
@@ -127,16 +127,16 @@ def _check_answers(address: str, given: str) -> None:
         raise BadInput(f"no Ray cluster answers at {address} (no answer in {HEALTHY:g} s): {advice}")
     if "AuthenticationError" in said:
         raise BadInput(
-            f"the Ray cluster at {address} wants its token: set RAY_AUTH_MODE=token here too, and let Ray find the token "
+            f"the Ray cluster at {address} needs its token: set RAY_AUTH_MODE=token here too, and let Ray find the token "
             "that ray get-auth-token prints there, in ~/.ray/auth_token or RAY_AUTH_TOKEN"
         )
     if code:
         last = (said.strip().splitlines() or ["no reason given"])[-1][:200]
-        raise BadInput(f"what answers at {address} is no Ray cluster ({last}): {advice}")
+        raise BadInput(f"what answers at {address} is not a Ray cluster ({last}): {advice}")
 
 
 def _health_check(address: str) -> tuple[str, int | None]:
-    """What Ray's own health check says of an address, and its exit code; None if it did not end in time once it was loaded."""
+    """Error output and exit code of Ray's health check of an address; the code is None if it ran too long after loading."""
     program = "from ray.scripts.scripts import main; print('loaded', flush=True); main()"
     command = [sys.executable, "-c", program, "health-check", "--address", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as checking:

@@ -1,4 +1,4 @@
-"""One program for a shape: noise, network and vote, compiled together where the compiler can do it."""
+"""torch.compile for the work of one shape: noise, network and vote as one program where that is possible."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 Program = Callable[..., Any]
 
-_SMALL = 2**22  # numbers in a shape under which starting kernels one by one is what takes the time
+_SMALL = 2**22  # up to this many numbers in a shape, launching kernels one by one dominates the time
 
 
 TUNED = "tuned"
-_SEARCH: dict[str, Any] = {"max_autotune": True}
+_TUNING: dict[str, Any] = {"max_autotune": True}
 
 
 def compiled(function: Program, small: bool = False, how: bool | str = True) -> Program:
-    """The function compiled for shapes that never change; `small`: replayed as a CUDA graph.
+    """The function compiled for fixed shapes; `small`: replayed as a CUDA graph.
 
-    `how` "tuned": kernels for each convolution are timed against each other first.
+    `how` "tuned": the fastest kernel for each convolution is found by timing first.
     """
     if how == TUNED:
-        return torch.compile(function, dynamic=False, options={**_SEARCH, "triton.cudagraphs": small})
+        return torch.compile(function, dynamic=False, options={**_TUNING, "triton.cudagraphs": small})
     return torch.compile(function, dynamic=False, mode="reduce-overhead" if small else None)
 
 
 def traced(sampler: Sampler, pictures: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """The function from pictures [blocks, ...], addresses and keys to views, as tensor operations alone.
+    """The function from pictures [blocks, ...], addresses and keys to views, as tensor operations only.
 
-    It is traced once, after one view has been made: tables are built and on the device by then, so the compiler does not see
-    how they are built.
+    It is traced after one view has been made: tables are on the device by then, so the compiler does not trace their
+    construction.
     """
     per_view = sampler.smoothing.words(pictures.shape[1:], sampler.levels)
 
@@ -57,11 +57,11 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
     views = traced(sampler, pictures)
 
-    def answered(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return sampler.answered(views(some, at, keys))
+    def votes_and_scores(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return sampler.votes_and_scores(views(some, at, keys))
 
     small = sampler.device.type == "cuda" and sampler.rows * pictures[0].numel() <= _SMALL
-    program = compiled(answered, small, sampler.compiled)
+    program = compiled(votes_and_scores, small, sampler.compiled)
     if not small:
         return program
 
@@ -73,8 +73,8 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
 
 
 def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:
-    """The program from pictures, addresses and keys to views; None where none can be compiled. Whole numbers only: then it
-    makes the same bits as the uncompiled one, so the manifest does not name it."""
+    """The program from pictures, addresses and keys to views; None where it cannot be compiled. Only for noise in whole numbers:
+    it then makes the same bits as the uncompiled one, so the manifest does not mention it."""
     if sampler.levels is None or not sampler.smoothing.law.on_grid:
         return None
     try:
@@ -90,6 +90,6 @@ def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:
 
 
 def warn_not_compiled(problem: Exception) -> None:
-    """Say that votes are cast without compilation, and why."""
+    """Warn that votes are cast without compilation, and why."""
     reason = next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
     warnings.warn(f"torch.compile failed ({reason.strip()[:200]}): votes are cast without it", stacklevel=2)

@@ -1,4 +1,4 @@
-"""How many views a device can take at once: found before a run begins, and named when memory runs out after all."""
+"""The number of views that fit into a GPU's memory: found before a run begins, and reported if memory runs out later."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 SHAPES = (100, 200, 500, 1000, 2000, 4000)
 _FEW = (1, 2, 5, 10, 20, 50)
-_NUMBERS = 2**28  # that views of one shape hold: more of them are no faster
-_SHARE = 0.8  # of free memory, left to others the rest
+_NUMBERS = 2**28  # most numbers in one shape: larger shapes are no faster
+_SHARE = 0.8  # part of the free memory that a shape may use
 
 
 def fitting_rows(trial: Callable[[int], None], numbers: int, device: torch.device) -> int:
-    """The largest shape for views of so many numbers that fits into the free memory of a GPU: by a small trial, which says what
-    a view takes, and a large one.
+    """The most rows that fit into the free memory of a GPU, for views of `numbers` numbers each: a small trial measures the
+    memory of one view, then large shapes are tried.
 
-    `trial` casts one shape of so many rows, and runs out of memory (torch.cuda.OutOfMemoryError) if that is too many.
+    `trial(rows)` casts one shape of that size, and raises torch.cuda.OutOfMemoryError if it does not fit.
     """
-    wanted = [rows for rows in SHAPES if rows * numbers <= _NUMBERS] or [SHAPES[0]]
+    candidates = [rows for rows in SHAPES if rows * numbers <= _NUMBERS] or [SHAPES[0]]
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    small = largest_that_fits(trial, [*_FEW, wanted[0]])
+    small = largest_that_fits(trial, [*_FEW, candidates[0]])
     if not small:
         raise OutOfMemory(f"not even one view fits into the free memory of {device}: free some, or use another device")
     each = (torch.cuda.max_memory_allocated(device) - before) / small
-    return largest_that_fits(trial, [rows for rows in wanted if rows * each <= _SHARE * free]) or small
+    return largest_that_fits(trial, [rows for rows in candidates if rows * each <= _SHARE * free]) or small
 
 
 def largest_that_fits(trial: Callable[[int], None], rows: list[int]) -> int:
-    """The largest of `rows`, rising, whose trial does not run out of memory; 0 if none."""
+    """The largest of `rows`, ascending, whose trial does not run out of memory; 0 if none."""
     for some in reversed(rows):
         try:
             trial(some)
             return some
         except torch.cuda.OutOfMemoryError:
-            _give_back()
+            _free_cache()
     return 0
 
 
 def ran_out(sampler: Sampler, block: ViewBlock) -> OutOfMemory:
-    """The error for a shape that has become too large, with the largest part of it that still fits."""
-    _give_back()
+    """The error for a shape that no longer fits, with the largest number of rows that does."""
+    _free_cache()
     size = sampler.block_size
 
     def trial(rows: int) -> None:
@@ -64,10 +64,10 @@ def ran_out(sampler: Sampler, block: ViewBlock) -> OutOfMemory:
     advice = f"--rows {fits} would fit" if fits else "nothing fits"
     return OutOfMemory(
         f"the device ran out of memory at the compute shape of this run, {sampler.rows} rows; every tally so far is kept. Free "
-        f"memory and give the same command again; a run's shape is fixed, so a smaller one is a new run: {advice} now"
+        f"memory and run the same command again; a run's shape is fixed, so a smaller one needs a new run: {advice} now"
     )
 
 
-def _give_back() -> None:
+def _free_cache() -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

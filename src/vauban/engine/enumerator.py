@@ -1,4 +1,4 @@
-"""Casts every vote there is: the listed views of many inputs, packed one after the other into shapes of a fixed size."""
+"""Casts the votes of every view of an exact smoothing: views of many inputs packed into shapes of a fixed size."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ViewRange:
     """Views to be voted on: the numbers first..stop-1, where view j of the input at position i has the number i * views + j.
 
     `inputs` [n, ...] are those from `position` on, `index` [n] their numbers in the data set; `last`: the largest number of
-    the run. They cover the shapes that the range lies in, so that a shape is the same whoever casts a part of it. `key`: the
-    number the range began with.
+    the run. The inputs cover every shape that the range overlaps, so a shape is the same whichever worker casts a part of it.
+    `key`: the number the range began with.
     """
 
     key: int
@@ -38,13 +38,13 @@ class ViewRange:
     last: int
 
     def after(self, piece: BallotPiece) -> ViewRange:
-        """What is left when the votes of a piece, the first ones of the range, are in."""
+        """The rest of the range after a piece, its first votes, has been counted."""
         return replace(self, first=self.first + len(piece.votes))
 
 
 @dataclass(frozen=True)
 class Enumerator:
-    """A base classifier under an exact smoothing, and the compute shape in which it is asked.
+    """A base classifier, an exact smoothing, and the compute shape in which views vote.
 
     Shape t holds the numbers from t * rows on, the last one padded with views that are not counted. Order, resume and
     `in_flight` (how many shapes are cast before their votes are read) change nothing. `threshold`: a view votes for every class
@@ -61,7 +61,7 @@ class Enumerator:
 
     @property
     def device(self) -> torch.device:
-        """Where the network answers."""
+        """The network's device."""
         return self.network.device
 
     def pending(
@@ -72,7 +72,7 @@ class Enumerator:
         order: Sequence[int] | None = None,
         most: int | None = None,
     ) -> list[ViewRange]:
-        """Ranges of views that have not voted; of at most `most` views each, cut where shapes begin."""
+        """Ranges of views that have not voted, of at most `most` views each, split where shapes begin."""
         last, found = len(inputs) * self.views - 1, []
         for start, end in votes.missing:
             first = start
@@ -109,7 +109,7 @@ class Enumerator:
                     yield work.key, BallotPiece(work.index[position - work.position], view, some), begun == work.stop
 
     def cast(self, inputs: torch.Tensor, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, NDArray]]:
-        """Yield (first, votes) in order: the votes of the numbers begin..end-1 of `inputs` [m, ...] on the grid, all if not said.
+        """Yield (first, votes) in order: the votes of the numbers begin..end-1 (default: all) of `inputs` [m, ...] on the grid.
 
         Votes are classes [n], or sets of them, bool [n, num_classes], where there is a threshold.
         """
@@ -128,17 +128,17 @@ class Enumerator:
             yield first, votes.astype(bool) if votes.ndim == 2 else votes
 
     def probe(self, inputs: torch.Tensor) -> None:
-        """Ask for one shape of views from all over the run, and then for the same views in other rows with other neighbours: a
-        claim about every view needs a base classifier whose answer to a view depends on nothing else."""
+        """Check on one shape of views from the whole run that the base classifier's scores for a view depend on nothing else:
+        the same views are re-run in other rows with other neighbours, and scores must match bit for bit."""
         spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
         shape = self._views(inputs, 0, spread)
 
-        def ask(order: torch.Tensor) -> torch.Tensor:
+        def reordered(order: torch.Tensor) -> torch.Tensor:
             return self._scores(self.network.laid_out(shape[order.to(shape.device)]))
 
         with torch.inference_mode():
             check_invariance(
-                ask,
+                reordered,
                 self.rows,
                 check=lambda scores: self._refuse_nan(votes_of(scores).cpu().numpy()),
                 why="exact claims need",
@@ -147,7 +147,7 @@ class Enumerator:
             )
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Scores [rows, classes] of one shape of views from all over these inputs [m, ...]."""
+        """Scores [rows, classes] of one shape of views spread over these inputs [m, ...]."""
         with torch.inference_mode():
             spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
             yield self._scores(self._views(inputs, 0, spread))
@@ -158,7 +158,7 @@ class Enumerator:
         return self._views(work.inputs, work.position, numbers)
 
     def _views(self, inputs: torch.Tensor, position: int, numbers: torch.Tensor) -> torch.Tensor:
-        """The views of these numbers [rows], which do not fall."""
+        """The views of these numbers [rows], in ascending order."""
         which = numbers // self.views - position
         some = inputs[int(which[0]) : int(which[-1]) + 1].to(self.device)
         words = (numbers % self.views)[:, None].to(self.device)
@@ -198,7 +198,7 @@ def make_enumerator(
     in_flight: int | None,
     compile: bool | str,
 ) -> Enumerator:
-    """The enumerator for these inputs; `rows` and `in_flight` as far as they are settled, chosen by size otherwise."""
+    """The enumerator for these inputs; `rows` and `in_flight` are chosen by size where they are None."""
     law, shape = method.listed, inputs.values.shape[1:]
     if compile:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Fingerprints: a hash of a base classifier's code and tensors, and what two processes must have in common to share a run."""
+"""Fingerprints: a hash of a base classifier's code and tensors, and of everything two processes must share to vote in one run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from vauban.engine.sampler import Sampler
 from vauban.errors import BadInput
 
 SAMPLES = 8
-"""How many inputs a model is tried on, at least."""
+"""The least number of inputs on which workers' scores are compared."""
 
-_ROOMS = (".", "bounds", "laws", "runs", "smoothing", "stopping", "engine")
-_DEEPEST = 6  # how many functions within functions are followed
+_PACKAGES = (".", "bounds", "laws", "runs", "smoothing", "stopping", "engine")
+_DEEPEST = 6  # how many levels of nested functions and containers are hashed
 
 
 def model_fingerprint(model: Model, spec: str) -> str:
-    """The sha256 of a model: its name, its tensors, its code and, as far as they are one's own, the files it imports."""
+    """The sha256 of a model: its name, its tensors, its code, and the files it imports that are not installed packages."""
     digest = hashlib.sha256(f"{spec}\n".encode())
     _add(digest, model, 0)
     names = {type(model).__module__, getattr(model, "__module__", None) or ""}
@@ -44,7 +44,7 @@ def model_fingerprint(model: Model, spec: str) -> str:
 
 
 def model_name(model: Model) -> str:
-    """What a manifest calls a model that has no text form."""
+    """The name that a manifest gives to a model without a text form."""
     kind = model if isinstance(model, types.FunctionType) else type(model)
     return f"{kind.__module__}:{kind.__qualname__}"
 
@@ -58,7 +58,7 @@ def tensors_sha256(module: torch.nn.Module, digest: Any) -> None:
 
 
 def _add(digest: Any, value: Any, depth: int) -> None:
-    """Add what a value is made of: tensors, arrays, plain values, and the code and captured values of functions."""
+    """Add the content of a value: tensors, arrays, plain values, and the code and captured values of functions."""
     if isinstance(value, torch.nn.Module):
         digest.update(repr(value).encode())
         tensors_sha256(value, digest)
@@ -107,7 +107,7 @@ def _filled(cell: Any) -> bool:
 
 
 def packed(model: Model, dumps: Any) -> bytes:
-    """The model as bytes: its tensors, and the names of the code that it is made of; `dumps` pickles it."""
+    """The model as bytes: its tensors and the names of its code; `dumps` pickles it."""
     try:
         on_cpu = copy.deepcopy(model).cpu() if isinstance(model, torch.nn.Module) and _elsewhere(model) else model
         content: bytes = dumps(on_cpu)
@@ -119,10 +119,10 @@ def packed(model: Model, dumps: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> tuple[Model, str]:
-    """The model in these bytes, made of this machine's code, and the sha256 of the files that hold this code.
+    """The model in these bytes, built from this machine's code, and the sha256 of the files that hold this code.
 
-    Files that those import are among them, and so on, as far as they are no installed package. Scores (see
-    `worker_fingerprint`) tell of what else a model depends on.
+    The files they import are included, recursively, unless they belong to an installed package. Whatever else a model depends
+    on is compared by its scores (see `worker_fingerprint`).
     """
     reader = _Reader(content)
     try:
@@ -138,8 +138,8 @@ def unpacked(content: bytes) -> tuple[Model, str]:
 
 
 def _files_sha256(names: set[str], installed: bool = True) -> str:
-    """The sha256 of the files of these modules, and of what they import where that is one's own; `installed`: whether the named
-    modules themselves count where they are part of an installed package."""
+    """The sha256 of the files of these modules and of the modules they import outside installed packages; `installed`: whether
+    the named modules themselves are included when they are part of an installed package."""
     digest = hashlib.sha256()
     for name, file in sorted(_reached(names).items()):
         if installed or not _installed(file):
@@ -148,7 +148,7 @@ def _files_sha256(names: set[str], installed: bool = True) -> str:
 
 
 def _reached(names: set[str]) -> dict[str, Path]:
-    """The files of these modules, and those that they import, where they are one's own."""
+    """The files of these modules, and of the modules they import outside installed packages and Vauban."""
     found: dict[str, Path] = {}
     waiting = list(names)
     while waiting:
@@ -174,7 +174,7 @@ def _file_of(name: str) -> Path | None:
 
 
 def _imports(name: str, file: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it."""
+    """The modules that a file imports, at any depth in its code."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(file.read_bytes())):
@@ -193,10 +193,10 @@ def _installed(file: Path) -> bool:
 
 
 def worker_fingerprint(sampler: Sampler | Enumerator, code: str, sha256: str, samples: torch.Tensor) -> dict[str, str]:
-    """Everything that a vote depends on, in a line each.
+    """Everything that a vote depends on, as one line of text each.
 
-    "model" hashes the run's own hash of its model, the code, and every tensor as it votes. "scores" hashes what the model
-    answers to views of `samples` [m, ...] that no run counts: processors of one name may round differently.
+    "model" hashes the run's hash of its model, the code, and every tensor in its voting precision. "scores" hashes the model's
+    scores of uncounted views of `samples` [m, ...]: processors of the same name may round differently.
     """
     blocks = f" in blocks of {sampler.block_size}" if isinstance(sampler, Sampler) else ""
     digest = hashlib.sha256((sha256 + code).encode())
@@ -225,7 +225,7 @@ def _scores_sha256(sampler: Sampler | Enumerator, samples: torch.Tensor) -> str:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """A line for everything that is not the same."""
+    """One line for each entry that differs."""
     return [f"{name}: {here[name]} here, {there[name]} there" for name in here if here[name] != there[name]]
 
 
@@ -234,17 +234,17 @@ def _elsewhere(module: torch.nn.Module) -> bool:
 
 
 def _own_code() -> str:
-    """The sha256 of the parts of Vauban that a vote passes through."""
+    """The sha256 of the parts of Vauban that votes depend on."""
     digest = hashlib.sha256()
     root = Path(vauban.__file__).parent
-    files = (file for room in _ROOMS for file in (root / room).glob("*.py" if room == "." else "**/*.py"))
+    files = (file for package in _PACKAGES for file in (root / package).glob("*.py" if package == "." else "**/*.py"))
     for file in sorted(files):
         digest.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
     return digest.hexdigest()
 
 
 class _Reader(pickle.Unpickler):
-    """Keeps the names of the modules that it looks into."""
+    """Unpickler that records the names of the modules it loads from."""
 
     def __init__(self, content: bytes):
         super().__init__(io.BytesIO(content))

@@ -1,7 +1,7 @@
-"""The base classifier as the engine asks it: precision, memory layout, scores, votes, and whether it judges each view by itself.
+"""The base classifier in the engine: precision, memory layout, scores, votes, and the check that it judges each view by itself.
 
-The caller's module is left as it was: it is put into evaluation mode while it votes, and copied where its weights must be cast
-or laid out otherwise.
+The caller's module is left as it was: it is put into evaluation mode while it votes, and copied where its weights need another
+type or memory layout.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class BaseClassifier:
-    """A model and what is known of it. `spec`: its text form; `fingerprint`: sha256 of its code and tensors, None if that is
-    not computed yet; `num_classes`, `channels`: None where nothing says."""
+    """A model and its description. `spec`: its text form; `fingerprint`: sha256 of its code and tensors, None if not computed
+    yet; `num_classes`, `channels`: None where unknown."""
 
     module: Model
     spec: str | None = None
@@ -43,8 +43,8 @@ class BaseClassifier:
 class Network:
     """A base classifier in one precision and memory layout.
 
-    `channels_last`: whether weights and views lie channels-last; None decides by what is faster, once the number of a view's
-    dimensions is known (`prepare`). `model` is what is asked: the caller's own, or a copy whose tensors follow the caller's.
+    `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` is the
+    model that votes: the caller's own, or a copy with the caller's tensors.
     """
 
     source: Model
@@ -58,9 +58,9 @@ class Network:
         self.model = self.source
 
     def prepare(self, dimensions: int, keep: bool = False) -> None:
-        """Choose the layout for views of so many dimensions, and copy the module if it must be cast or laid out otherwise.
+        """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: keep an earlier copy, which compiled programs refer to, and give it the caller's tensors as they are now.
+        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it.
         """
         if not isinstance(self.source, nn.Module):
             self.channels_last = bool(self.channels_last)
@@ -94,7 +94,7 @@ class Network:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Put the model into evaluation mode, and every part of it back into the mode it was in afterwards."""
+        """Put the model into evaluation mode, and restore the mode of each of its modules afterwards."""
         parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
         modes = [part.training for part in parts]
         try:
@@ -113,7 +113,7 @@ class Network:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which views reach the network."""
+        """The type of the views that the network takes."""
         return _DTYPES.get(self.precision, torch.float32)
 
     def laid_out(self, views: torch.Tensor) -> torch.Tensor:
@@ -122,30 +122,30 @@ class Network:
         return views.contiguous(memory_format=torch.channels_last) if self.channels_last else views
 
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
-        """Scores [rows, num_classes] of views that are laid out."""
+        """Scores [rows, num_classes] of views in the network's type and layout."""
         return scores_of(self.model, views, num_classes)
 
 
 def channels_last_is_faster(
     module: nn.Module, dimensions: int, device: torch.device | str, precision: str = "fp32"
 ) -> bool:
-    """Whether a network answers faster channels-last: convolutions over pictures, on the CPU, and on GPUs in every precision
-    that tensor cores compute in (all but fp32)."""
+    """Whether a network is faster channels-last: one with convolutions over pictures, on the CPU, and on GPUs in every
+    precision that tensor cores compute in (all but fp32)."""
     faster = torch.device(device).type == "cpu" or precision != "fp32"
     return faster and dimensions == 3 and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
 def check_precision(precision: str, device: torch.device) -> str:
-    """The precision, refused where there is none of that name or where the device has no such arithmetic."""
+    """Check a precision: its name, and that the device supports it."""
     choose("precision", precision, PRECISIONS)
     if precision == "tf32" and device.type != "cuda":
-        raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device.type}: ask for fp32 or bf16")
+        raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device.type}: use fp32 or bf16")
     return precision
 
 
 @contextmanager
 def in_precision(precision: str, device: torch.device) -> Iterator[None]:
-    """Let matrix products and convolutions on a GPU use TF32 with "tf32", and nowhere else."""
+    """Let matrix products and convolutions on a GPU use TF32 if the precision is "tf32", and not otherwise."""
     if device.type != "cuda":
         yield
         return
@@ -162,7 +162,7 @@ def in_precision(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch compute with so many threads, and with as many as before afterwards."""
+    """Let torch compute with `count` threads, and restore the number afterwards."""
     before = torch.get_num_threads()
     try:
         if count != before:
@@ -174,37 +174,37 @@ def threads(count: int) -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as far as it can change what a network answers."""
+    """The name of the device, with the details that can change a network's scores."""
     if device.type == "cuda":
         return f"cuda {torch.cuda.get_device_name(device)}"
     return f"{device.type} {torch.backends.cpu.get_cpu_capability()}" if device.type == "cpu" else device.type
 
 
 def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tensor:
-    """The model's scores [rows, num_classes] for a batch of views, or an error that says what it answered instead.
+    """The model's scores [rows, num_classes] for a batch of views, or an error that says what it returned instead.
 
-    Scores of 16 bits are widened to float32, which changes none of them.
+    Scores of 16 bits are converted to float32, which is exact.
     """
     scores = model(views)
     if not isinstance(scores, torch.Tensor):
         try:
             scores = torch.as_tensor(np.asarray(scores), device=views.device)
         except (TypeError, ValueError, RuntimeError):
-            raise BadInput(f"the model answered {type(scores).__name__}: a tensor of scores is needed") from None
+            raise BadInput(f"the model returned {type(scores).__name__}: a tensor of scores is needed") from None
     if scores.shape != (len(views), num_classes):
         raise BadInput(
-            f"the model answered {tuple(scores.shape)} to {len(views)} views: scores of shape "
+            f"the model returned {tuple(scores.shape)} for {len(views)} views: scores of shape "
             f"({len(views)}, {num_classes}) are needed, one column per class"
         )
     if scores.is_complex():
-        raise BadInput(f"the model answered scores of type {scores.dtype}: numbers that can be compared are needed")
+        raise BadInput(f"the model returned scores of type {scores.dtype}: numbers that can be compared are needed")
     if not scores.is_floating_point():
         return scores.double()
     return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
 
 
 def votes_of(scores: torch.Tensor) -> torch.Tensor:
-    """One vote per view [rows]: the class of the highest score (the first of equals), one past the last where NaN."""
+    """One vote per view [rows]: the class of the highest score (the first of equals), num_classes where a score is NaN."""
     best, votes = scores.max(dim=1)
     return votes.masked_fill_(best.isnan(), scores.shape[1])
 
@@ -212,42 +212,42 @@ def votes_of(scores: torch.Tensor) -> torch.Tensor:
 def not_comparable(views: int) -> BadInput:
     """The error for views whose scores are NaN."""
     return BadInput(
-        f"the model answered NaN on {views} views: a vote needs scores that can be compared; "
+        f"the model returned NaN on {views} views: a vote needs scores that can be compared; "
         "check its weights and its normalisation"
     )
 
 
 def check_invariance(
-    ask: Callable[[torch.Tensor], torch.Tensor],
+    reordered: Callable[[torch.Tensor], torch.Tensor],
     blocks: int,
     *,
     why: str,
     advice: str,
     check: Callable[[torch.Tensor], None] = lambda scores: None,
 ) -> None:
-    """Ask for one shape of `blocks` equal blocks, then for the same views in other rows with other neighbours; scores must
-    match bit for bit.
+    """Run one shape of `blocks` equal blocks, then the same views in other rows with other neighbours; scores must match bit
+    for bit.
 
-    `ask` takes which block stands in each place, int64 [blocks], and answers scores [rows, classes]. `why`: what needs a base
-    classifier that judges each view by itself; `advice`: what to do where scores depend on the row. `check` may refuse the
-    first answer.
+    `reordered(order)`: scores [rows, classes] of the shape whose i-th block is block order[i], int64 [blocks]. `why`: what needs
+    a base classifier that judges each view by itself; `advice`: the error where scores depend on the row. `check` may refuse
+    the first scores.
     """
-    there = torch.arange(blocks)
+    own = torch.arange(blocks)
 
     def scores(order: torch.Tensor) -> torch.Tensor:
-        answer = ask(order)
-        return answer.clone().view(blocks, -1, answer.shape[1])
+        found = reordered(order)
+        return found.clone().view(blocks, -1, found.shape[1])
 
-    first = scores(there)
+    first = scores(own)
     check(first.flatten(0, 1))
-    if not torch.equal(first, scores(there)):
+    if not torch.equal(first, scores(own)):
         raise BadInput(f"the model gave two answers to the same views: {why} one that does not change")
     for kept, other in ((0, 0), (1, blocks - 1)):
-        neighbours = torch.where(there % 2 == kept, there, other)  # one block over and over next to those that stay
+        neighbours = torch.where(own % 2 == kept, own, other)  # every second block stays; one block replaces all others
         if not torch.equal(first[kept::2], scores(neighbours)[kept::2]):
             raise BadInput(
                 f"the model's answer to a view depends on the other views of the batch: {why} one that judges each by itself "
                 "(is a normalisation layer still training?)"
             )
-    if not torch.equal(first, scores(there.roll(1)).roll(-1, 0)):
+    if not torch.equal(first, scores(own.roll(1)).roll(-1, 0)):
         raise BadInput(advice)

@@ -1,4 +1,4 @@
-"""Casts sampled votes: views made, classified and voted on in compute shapes of a fixed size; and what decides that size."""
+"""Casts sampled votes: makes views and classifies them in compute shapes of a fixed size, and chooses that size."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vauban.votes import KeptCounts, SampledVotes, Tally, counts_at
 
 Made = torch.Tensor | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
 
-_PLAIN = 2**31  # numbers of views made one operation at a time on a GPU, before compiling that is worth while
-_NEAR = 100  # views of one input that stand together where inputs share a shape, about
+_PLAIN = 2**31  # numbers of views made on a GPU before it is worth compiling the noise
+_NEAR = 100  # the block size to come close to where inputs share a shape
 
 
 def choose_rows(shape: torch.Size, device: torch.device) -> int:
-    """A compute shape that keeps the device busy and fits: fewer rows for larger inputs, a divisor of 1,000 always."""
+    """A compute shape that keeps the device busy and fits: fewer rows for larger inputs, always a divisor of 1,000."""
     budget = 2**22 if device.type == "cpu" else 2**26
     most = 100 if device.type == "cpu" else 1000
     fitting = [rows for rows in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if rows <= most]
@@ -38,12 +38,12 @@ def choose_rows(shape: torch.Size, device: torch.device) -> int:
 
 
 def choose_in_flight(numbers: int, device: torch.device) -> int:
-    """How many shapes of so many numbers are made before they vote: up to eight on the CPU, if they are small."""
+    """How many shapes of this many numbers are made before they vote: up to eight on the CPU, if they are small."""
     return max(1, min(8, 2**22 // numbers)) if device.type == "cpu" else 1
 
 
 def choose_block(rows: int) -> int:
-    """How many views of one input stand together where inputs share a shape: the divisor of `rows` nearest to 100.
+    """The block size where inputs share a shape: the divisor of `rows` nearest to 100.
 
     >>> [choose_block(rows) for rows in (50, 100, 1000, 1024, 4096)]
     [50, 100, 100, 128, 128]
@@ -53,7 +53,7 @@ def choose_block(rows: int) -> int:
 
 @dataclass(frozen=True)
 class PendingInput:
-    """An input that needs votes: its number in the data set, itself [...], its label if it is known, and what it has already."""
+    """An input `x` [...] that needs votes: its number in the data set, its label if known, and the counts it already has."""
 
     number: int
     x: torch.Tensor
@@ -62,22 +62,22 @@ class PendingInput:
 
     @property
     def key(self) -> int:
-        """What identifies it in a run."""
+        """Identifies the input in a run."""
         return self.number
 
     def after(self, tally: Tally) -> PendingInput:
-        """With one tally more."""
+        """The same input with one more tally."""
         label = int(tally.counts.argmax()) if tally.stage == "choose" else self.label
         return replace(self, label=label, kept=self.kept.after(tally))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Votes [rows] and scores [rows, classes] of one shape, on the device; the votes are on their way to the host."""
+    """Votes [rows] and scores [rows, classes] of one shape; on a GPU the votes are being copied to the host."""
 
     scores: torch.Tensor
     _votes: torch.Tensor
-    _there: torch.cuda.Event | None
+    _copied: torch.cuda.Event | None
 
     @classmethod
     def of(cls, votes: torch.Tensor, scores: torch.Tensor) -> Answer:
@@ -85,26 +85,26 @@ class Answer:
             return cls(scores, votes, None)
         host = torch.empty(votes.shape, dtype=votes.dtype, pin_memory=True)
         host.copy_(votes, non_blocking=True)
-        there = torch.cuda.Event()
-        there.record()
-        return cls(scores, host, there)
+        copied = torch.cuda.Event()
+        copied.record()
+        return cls(scores, host, copied)
 
     def votes(self) -> NDArray[np.integer]:
-        """The votes [rows], waited for if need be."""
-        if self._there is not None:
-            self._there.synchronize()
+        """The votes [rows], once they are copied."""
+        if self._copied is not None:
+            self._copied.synchronize()
         return self._votes.numpy()
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """A base classifier under a sampled smoothing, and the compute shape in which it is asked.
+    """A base classifier, a sampled smoothing, and the compute shape in which views vote.
 
     Every forward pass sees exactly `rows` views, in blocks of `block` consecutive views of one input (None: one block). A view
-    therefore always stands in the same row of a block, and where blocks do not matter (`probe`), order, resume, neighbours
-    and `in_flight` (how many shapes are made before they vote) change nothing. `levels`: of the inputs' grid, None for floats.
-    `compiled`: whether torch.compile made one program of network and vote, and of the noise too where that is not on the CPU;
-    "tuned" if kernels were timed first. (On a GPU much noise of whole numbers is compiled anyway; it has the same bits.)
+    is therefore always in the same row of its block, and since blocks do not change each other's scores (`probe`), order,
+    resume, neighbours and `in_flight` (how many shapes are made before they vote) change nothing. `levels`: of the inputs'
+    grid, None for floats. `compiled`: whether torch.compile made one program of network and vote (on a GPU, of the noise too);
+    "tuned" if kernels were timed first. (On a GPU, noise in whole numbers is compiled anyway in long runs; it has the same bits.)
     """
 
     network: Network
@@ -125,12 +125,12 @@ class Sampler:
 
     @property
     def device(self) -> torch.device:
-        """Where the network answers."""
+        """The network's device."""
         return self.network.device
 
     @property
     def block_size(self) -> int:
-        """How many consecutive views of one input stand together."""
+        """How many consecutive views of one input make a block."""
         return self.block or self.rows
 
     @property
@@ -158,9 +158,9 @@ class Sampler:
         on_votes: Callable[[int], None] | None = None,
         deadline: float | None = None,
     ) -> Iterator[tuple[int, Tally, bool]]:
-        """Yield every tally that inputs still need, as it is reached: its input's key, itself, and whether it is the last one.
+        """Yield every tally that inputs still need, as it is reached: its input's key, the tally, and whether it is the last.
 
-        Which inputs are voted on here, in which order, and where they begin changes no tally.
+        Which inputs are passed, in which order, and how many votes they already have changes no tally.
         """
         assert seed is not None
         works = (Work(one.number, one.x, method.requests(one.label, one.kept)) for one in pending)
@@ -201,33 +201,33 @@ class Sampler:
         return self.views(self._sent(pictures), words)
 
     def views(self, pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Views of pictures [blocks, ...], `block_size` of each, as the network takes them."""
+        """Views of pictures [blocks, ...], `block_size` of each, in the network's type and layout."""
         if len(pictures) > 1:
             spread = (len(pictures), self.block_size, *pictures.shape[1:])
             pictures = pictures[:, None].expand(spread).flatten(0, 1)
         return self.network.laid_out(self.smoothing.views(pictures, words, self.levels))
 
     def answer(self, made: Made) -> Answer:
-        """Ask the base classifier about one shape."""
+        """Run the base classifier on one shape."""
         with torch.inference_mode(), in_precision(self.network.precision, self.device):
             if isinstance(made, torch.Tensor):
                 program = (
-                    self._kept("network", lambda: compiled(self.answered, how=self.compiled))
+                    self._cached("network", lambda: compiled(self.votes_and_scores, how=self.compiled))
                     if self.compiled
-                    else self.answered
+                    else self.votes_and_scores
                 )
                 return Answer.of(*program(made))
             program, *arguments = made
             return Answer.of(*program(*arguments))
 
-    def answered(self, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def votes_and_scores(self, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Votes [rows] and scores [rows, classes] of views."""
         scores = self.network.scores(views, self.num_classes)
         return votes_of(scores).int(), scores
 
     def probe(self, inputs: torch.Tensor) -> None:
-        """Ask the model about `inputs` [m, ...], with noise that no run uses, so that one that answers wrongly is refused before
-        a run begins; and where several blocks share a shape, check that they do not change each other's scores."""
+        """Run the model once on `inputs` [m, ...], with noise that no run uses, so that a model with unusable scores is refused
+        before a run begins; where several blocks share a shape, check that they do not change each other's scores."""
         blocks = self.probe_blocks(inputs, range(self.blocks))
         first = self.answer(self.made(blocks)).votes()
         if (first == self.num_classes).any():
@@ -243,7 +243,7 @@ class Sampler:
             )
 
     def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[ViewBlock]:
-        """Blocks of views that no run counts, of inputs [m, ...] in turn."""
+        """Blocks of uncounted views, of inputs [m, ...] in turn."""
         zero = Seed.of(0)
         return [ViewBlock(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
 
@@ -255,28 +255,28 @@ class Sampler:
 
     @property
     def _fuses(self) -> bool:
-        """Whether noise and network are one program; on the CPU NumPy makes the noise, faster."""
+        """Whether noise and network are one program; not on the CPU, where NumPy makes the noise faster."""
         return bool(self.compiled) and self.device.type != "cpu"
 
     def _program_for(self, pictures: torch.Tensor) -> Program | None:
-        """What is compiled for such pictures: everything, or the noise once there is enough of it to be worth while."""
+        """The program compiled for such pictures: noise and network, or only the noise once enough of it has been made."""
         key = (pictures.shape[1:], pictures.dtype)
         if self._fuses:
-            return self._kept(key, lambda: fused(self, pictures))
+            return self._cached(key, lambda: fused(self, pictures))
         made = self._programs.get("numbers", 0)
         self._programs["numbers"] = made + self.rows * pictures[0].numel()
-        return self._kept(key, lambda: noise(self, pictures)) if made >= _PLAIN else None
+        return self._cached(key, lambda: noise(self, pictures)) if made >= _PLAIN else None
 
-    def _kept(self, key: object, build: Callable[[], Any]) -> Any:
+    def _cached(self, key: object, build: Callable[[], Any]) -> Any:
         if key not in self._programs:
             self._programs[key] = build()
         return self._programs[key]
 
     def _keys(self, seed: Seed) -> torch.Tensor:
-        return self._kept(seed, lambda: round_keys(seed, self.device))
+        return self._cached(seed, lambda: round_keys(seed, self.device))
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on the device, without waiting for it."""
+        """The tensor on the device; a copy to a GPU is not waited for."""
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
 
@@ -291,13 +291,13 @@ def make_sampler(
     in_flight: int | None,
     compile: bool | str,
 ) -> Sampler:
-    """The sampler for these inputs; `rows`, `block` and `in_flight` as far as they are settled, chosen by size otherwise.
+    """The sampler for these inputs; `rows`, `block` and `in_flight` are chosen by size where they are None.
 
     Where inputs share shapes on a GPU, rows are as many as fit into its free memory. With `compile` the sampler is compiled and
-    tried; where that fails, a warning, and one that is not.
+    tried; if that fails, a warning is given and the sampler is not compiled.
     """
     shape, device = inputs.values.shape[1:], network.device
-    check_at_least_one("block", block, "one view or more must stand together")
+    check_at_least_one("block", block, "a block needs one view or more")
     first = ViewBlock(inputs.values[0], Stream(Seed.of(0), "probe", 0), 0)
 
     def sampler(rows: int, block: int | None = None, compiled: bool | str = False) -> Sampler:

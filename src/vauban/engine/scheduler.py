@@ -1,8 +1,8 @@
 """Fills compute shapes with blocks of views of whichever inputs need them, so that no forward pass waits for a count.
 
-A shape is begun only for a block that is needed regardless of the outcome; what is free in it takes further blocks that may be
-needed, and those that turn out not to be are not counted. An input that has been decided gives its place to the next at once.
-While votes are on their way from the device, other shapes are cast.
+A shape is begun only for a block that is needed regardless of the outcome; free room in it takes further blocks that may be
+needed, and those that turn out not to be needed are not counted. When an input is decided, the next one starts at once. While
+votes are copied from the device, other shapes are cast.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from vauban.votes import CountRequest, CountRequests, Counts, Tally
 if TYPE_CHECKING:
     from vauban.engine.sampler import Answer, Sampler
 
-_ON_THEIR_WAY = 2
+_SHAPES_AHEAD = 2  # shapes whose votes may still be on a GPU while the next one is cast
 
 
 @dataclass(frozen=True)
 class Work:
-    """An input to be voted on: its number in the data set, itself [...], and the requests for its counts."""
+    """An input `x` [...] to be voted on, its number in the data set, and the requests for its counts."""
 
     number: int
     x: torch.Tensor
@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ViewBlock:
-    """Consecutive views of one input that stand together in a shape, from view `start` on."""
+    """Consecutive views of one input in one shape, from view `start` on."""
 
     x: torch.Tensor
     stream: Stream
@@ -51,8 +51,8 @@ class ViewBlock:
 class Scheduler:
     """Runs the count requests of many inputs through one sampler.
 
-    `together`: the input with the fewest votes comes next; else the one that came first. `on_votes` is called with the number of
-    votes as they are counted. At the `deadline` (of time.monotonic) it ends, whatever is still needed.
+    `together`: the input with the fewest votes comes next; else the first in order. `on_votes` is called with the number of
+    votes as they are counted. At the `deadline` (of time.monotonic) it ends, even if votes are still needed.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Scheduler:
             for order, work in list(coming):
                 self._admit(order, work)
         pending: deque[tuple[list[_Placed], Answer]] = deque()
-        wait = _ON_THEIR_WAY if self._sampler.device.type == "cuda" else 0
+        wait = _SHAPES_AHEAD if self._sampler.device.type == "cuda" else 0
         while self._deadline is None or time.monotonic() < self._deadline:
             shapes = [shape for _ in range(self._sampler.in_flight) if (shape := self._compose(coming))]
             if not shapes:
@@ -89,7 +89,7 @@ class Scheduler:
                     yield from self._count(*pending.popleft())
 
     def _cast(self, shapes: list[list[_Placed]]) -> Iterator[Answer]:
-        """An answer for each shape. All are made before the first is voted on: tables stay warm, and so does the network."""
+        """An answer for each shape. All are made before the first votes, which keeps caches warm."""
         sampler = self._sampler
         blocks = [[placed.block(self._seed) for placed in shape] for shape in shapes]
         try:
@@ -100,7 +100,7 @@ class Scheduler:
             raise ran_out(sampler, blocks[0][0]) from None
 
     def _compose(self, coming: Iterator[tuple[int, Work]]) -> list[_Placed]:
-        """The blocks of the next shape; none if nothing is surely needed before more counts are in."""
+        """The blocks of the next shape; empty if no block is certain to be needed before more counts are in."""
         blocks: list[_Placed] = []
         while len(blocks) < self._sampler.blocks:
             if self._ready:
@@ -119,7 +119,7 @@ class Scheduler:
         """Blocks that may be needed, one of each undecided input in turn."""
         blocks: list[_Placed] = []
         while len(blocks) < free:
-            some = [one for one in self._undecided.values() if one.may_go_on][: free - len(blocks)]
+            some = [one for one in self._undecided.values() if one.may_need_more][: free - len(blocks)]
             if not some:
                 break
             blocks += [one.next_block() for one in some]
@@ -129,7 +129,7 @@ class Scheduler:
         self._place(_Input(order, work, self._sampler.block_size, self._sampler.num_classes))
 
     def _place(self, one: _Input) -> None:
-        """Put an input among those that surely need votes, among those that may, or away."""
+        """Put an input among those certain to need votes or among those that may need them; drop it if it is decided."""
         self._undecided.pop(one.order, None)
         if one.request is None:
             return
@@ -168,7 +168,7 @@ class _Placed:
 
 
 class _Input:
-    """An input under way: its requests, how many of its views were handed out, and the counts of those that came back."""
+    """An input in progress: its requests, how many of its views were sent, and the counts of those that came back."""
 
     def __init__(self, order: int, work: Work, block: int, num_classes: int):
         self.order, self.number, self.x = order, work.number, work.x
@@ -176,7 +176,7 @@ class _Input:
         self.request: CountRequest | None = None
         self.stage_number, self.sent, self.counted = 0, 0, 0
         self._counts: Counts = np.zeros(num_classes + 1, dtype=np.int64)
-        self._take_up(next(self._requests, None))
+        self._begin(next(self._requests, None))
 
     @property
     def sure(self) -> int:
@@ -185,7 +185,8 @@ class _Input:
         return max(self.request.look, self.request.sure)
 
     @property
-    def may_go_on(self) -> bool:
+    def may_need_more(self) -> bool:
+        """Whether views beyond those sent may be needed."""
         assert self.request is not None
         return self.request.most is None or self.sent < self.request.most
 
@@ -210,13 +211,13 @@ class _Input:
                 raise not_comparable(int(self._counts[-1]))
             request, counts = self.request, self._counts[:-1].copy()
             try:
-                self._take_up(self._requests.send(counts))
+                self._begin(self._requests.send(counts))
             except StopIteration:
-                self._take_up(None)
+                self._begin(None)
             yield len(some), (Tally(self.number, request.stage, request.look, counts), self.request is None)
 
-    def _take_up(self, request: CountRequest | None) -> None:
-        """Take up the next request; a new stage begins with its own first vote."""
+    def _begin(self, request: CountRequest | None) -> None:
+        """Begin the next request; a new stage starts at its own first vote."""
         if request is not None and (self.request is None or request.stage != self.request.stage):
             self.stage_number += 1
             self.counted, self.sent = request.after, request.after - request.after % self._block

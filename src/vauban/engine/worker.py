@@ -1,6 +1,6 @@
-"""A worker in another process: holds the model, proves that it is the run's, and votes on what it is handed.
+"""A worker in another process: builds the model, checks that it is the run's, and votes on the items it is given.
 
-Nothing here knows of Ray: a worker is an object, and who calls it, and from where, is the pool's business.
+Nothing here depends on Ray: a worker is a plain object, which the pool calls.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from vauban.methods import Method
 from vauban.seed import Seed
 from vauban.votes import Record
 
-_LEAST = 0.05
+_LEAST = 0.05  # seconds for which a worker votes before it may ask for more items
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """All that a worker needs to vote in a run, but for the inputs.
+    """Everything that a worker needs to vote in a run, except for the inputs.
 
-    `model`: packed (see `fingerprint.packed`); `options`: those of `SmoothedClassifier`; `rows`, `block`, `compiled`: the
-    compute shape; `threads`, `sha256`: the manifest's; `samples`: a few inputs to try the model on; `path`: where the process
-    that sends it looks for code; `fingerprint`: what a worker must have in common with that process.
+    `model`: packed (see `fingerprint.packed`); `options`: those of `SmoothedClassifier`; `rows`, `block`: the compute shape;
+    `threads`, `sha256`: the manifest's; `samples`: a few inputs to try the model on; `path`: where the sending process looks
+    for code; `fingerprint`: what a worker must share with that process.
     """
 
     model: bytes
@@ -52,8 +52,8 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker's answer to its setup: its name, why it cannot vote in this run (no lines: it can), and under how many waiting
-    items its compute shapes may go unfilled."""
+    """A worker's answer to its setup: its name, why it cannot vote in this run (empty if it can), and `low`: with fewer waiting
+    items its compute shapes may be left unfilled."""
 
     name: str
     complaints: list[str]
@@ -62,8 +62,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Report:
-    """Records with their key and whether each is its item's last, votes counted since the last report, items that still wait at
-    the worker, and what went wrong, if anything did."""
+    """Records, each with its key and whether it is its item's last; votes counted since the last report; how many items still
+    wait at the worker; and the error, if there was one."""
 
     records: list[tuple[int, Record, bool]]
     votes: int
@@ -73,14 +73,14 @@ class Report:
 
 @dataclass
 class Worker:
-    """Votes on what it is handed, in the compute shape of the run."""
+    """Votes on the items it is given, in the compute shape of the run."""
 
     _waiting: deque[Any] = field(default_factory=deque)
     _running: Iterator[tuple[int, Record, bool]] | None = None
     _votes: int = 0
 
     def prepare(self, setup: WorkerSetup) -> Ready:
-        """Take up a run: build the model and compare everything that a vote depends on."""
+        """Join a run: build the model and compare everything that a vote depends on."""
         self._setup = setup
         name = f"{socket.gethostname()} (process {os.getpid()})"
         if setup.path not in sys.path:
@@ -110,7 +110,7 @@ class Worker:
         return blocks * self._sampler.in_flight if blocks > 1 else 2
 
     def more(self, handed: Sequence[Any], others_wait: bool, turn: float) -> Report:
-        """Take in what is handed and vote for a `turn` of so many seconds, less if there is room for others that wait."""
+        """Queue the `handed` items and vote for `turn` seconds, or less if this worker could take items that wait elsewhere."""
         self._waiting.extend(handed)
         began, reached = time.monotonic(), []
         low = getattr(self._sampler, "blocks", 1) if others_wait else 0

@@ -1,7 +1,7 @@
-"""Voting on many machines: Ray's workers are handed pending items, a few at a time, and their records come back to one writer.
+"""Voting on many machines: Ray workers get pending items, a few at a time, and their records come back to one writer.
 
 Which worker votes on an item, and how often one dies, changes no record: randomness is addressed, the compute shape is fixed, and
-what a dead worker had not reported is given to another.
+items that a dead worker had not reported are given to another.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from vauban.votes import Record
 Pending = PendingInput | ViewRange
 
 ATTEMPTS = 3
-"""How often in a row a worker may die without a record before it is given up."""
+"""How often in a row a worker may die without a record before it is no longer restarted."""
 
 REPORTS = 64
-"""How many reports a second are asked for in all, at most, once workers have enough items at hand."""
+"""The most reports per second that all workers together send, once they have enough items."""
 
-_TURN = 0.5
-_SLOW_START = 30.0
-_LATE = 10.0
+_TURN = 0.5  # seconds for which a worker votes between two reports, at least
+_SLOW_START = 30.0  # seconds without a ready worker before a warning
+_LATE = 10.0  # seconds that an endless method waits for further workers once one is ready
 
 
 def worker_setup(
@@ -53,7 +53,7 @@ def worker_setup(
     sha256: str,
     dumps: Any,
 ) -> WorkerSetup:
-    """What the workers of a run are sent; this process has the run's threads. `sha256`: the run's hash of its model."""
+    """The setup for the workers of a run; this process must have the run's threads. `sha256`: the run's hash of its model."""
     count = max(getattr(sampler, "blocks", 1), SAMPLES)
     samples = Inputs(inputs.values[:count].clone(), inputs.levels)
     content = packed(model, dumps)
@@ -86,7 +86,7 @@ def worker_setup(
 
 
 def ray_executor(on: str, model: Model) -> Callable[[Any], Iterator[tuple[int, Record, bool]]]:
-    """The function that lets the workers of a Ray cluster cast the votes of a call; a cluster that does not answer, and a model
+    """The function that casts the votes of a job on the workers of a Ray cluster; a cluster that does not answer, and a model
     that cannot be sent, are refused at once."""
     cluster = read_cluster(on)
     assert cluster is not None
@@ -115,7 +115,10 @@ def ray_executor(on: str, model: Model) -> Callable[[Any], Iterator[tuple[int, R
 
 @dataclass(eq=False)
 class _Slot:
-    """Room for one worker: which process fills it, which items it holds, and how often it died since its last record."""
+    """A place for one worker: its process, the items it holds, and how often it died since its last record.
+
+    `low`, `queued`: see `Ready` and `Report`; `pace`: items finished in its last turn; `own`: items only this slot may get.
+    """
 
     worker: Any = None
     name: str = "a worker"
@@ -129,9 +132,10 @@ class _Slot:
 
 
 class WorkerPool:
-    """The workers of one run: one a GPU, or one for as many CPUs as the run has threads; `most`, and those asked for, at most.
+    """The workers of one run: one per GPU, or one per as many CPUs as the run has threads; at most `most` and cluster.workers.
 
-    Each votes for a turn before it reports, longer where there are many, so that one process can take all reports.
+    Each votes for a turn before it reports; turns are longer where there are many workers, so that one process can take all
+    reports.
     """
 
     def __init__(self, ray: Any, cluster: RayCluster, sent: WorkerSetup, most: int):
@@ -143,7 +147,7 @@ class WorkerPool:
         self._slots = [_Slot() for _ in range(min(count, most, cluster.workers or count))]
         self._calls: dict[Any, _Slot] = {}
         self._waiting: deque[Pending] = deque()
-        self._began, self._told_slow = time.monotonic(), False
+        self._began, self._warned_slow = time.monotonic(), False
 
     def __enter__(self) -> Self:
         for slot in self._slots:
@@ -163,16 +167,16 @@ class WorkerPool:
         return len(self._slots)
 
     def only(self, workers: int, handout: int | None = None) -> WorkerPool:
-        """The same pool with fewer of its workers, while the others are idle.
+        """The same pool with only some of its workers; the others stay idle.
 
-        `handout`: how many items each is handed at a time; None follows from the shape and from how many are left.
+        `handout`: how many items each worker gets at a time; None chooses by the shape and by how many items are left.
         """
         some = copy.copy(self)
         some._slots, some._handout = self._slots[:workers], handout
         return some
 
     def gather(self, patience: float | None = None) -> None:
-        """Wait until every worker is ready; with `patience`, so long for others once one is, and do without them."""
+        """Wait until every worker is ready; with `patience`, stop those that are not ready so many seconds after the first."""
         first: float | None = None
         while not all(slot.ready for slot in self._slots):
             for _ in self._reports(None):
@@ -183,7 +187,7 @@ class WorkerPool:
                 self._dismiss([slot for slot in self._slots if not slot.ready])
 
     def _dismiss(self, slots: Sequence[_Slot]) -> None:
-        """Do without these workers."""
+        """Stop these workers and continue without them."""
         for slot in slots:
             self._ray.kill(slot.worker)
         self._slots = [slot for slot in self._slots if slot not in slots]
@@ -196,9 +200,9 @@ class WorkerPool:
         on_votes: Callable[[int], None] | None = None,
         seconds: float | None = None,
     ) -> Iterator[tuple[int, Record, bool]]:
-        """Every record that these items lack (each lacks one), as workers report it: as `Sampler.run`.
+        """Yield every record that these items lack (each lacks one), as workers report it: as `Sampler.run`.
 
-        Where inputs never have enough, each worker gets its part of them, all begin together, and it ends after `seconds`.
+        With an endless method each worker gets its share of the inputs, all begin together, and voting ends after `seconds`.
         """
         if self._endless:
             self.gather(_LATE)
@@ -233,7 +237,7 @@ class WorkerPool:
         self._calls[slot.worker.prepare.remote(self._setup)] = slot
 
     def _hand(self, slot: _Slot) -> None:
-        """Hand items to a worker that waits, if there is anything that it could do."""
+        """Give items to a waiting worker, if there are any."""
         source = slot.own or self._waiting
         handed = [source.popleft() for _ in range(len(slot.own) or min(self._share(slot), len(source)))]
         slot.held.update({one.key: one for one in handed})
@@ -242,7 +246,7 @@ class WorkerPool:
             self._calls[slot.worker.more.remote(handed, bool(self._waiting), turn)] = slot
 
     def _share(self, slot: _Slot) -> int:
-        """How many items a worker gets: enough for two turns like its last; fewer as fewer are left, so that all end at once."""
+        """How many items a worker gets: enough for two turns like its last; fewer near the end, so that all finish together."""
         if self._handout is not None:
             return max(0, self._handout - slot.queued)
         enough = max(slot.low, slot.pace)
@@ -251,13 +255,13 @@ class WorkerPool:
         return min(2 * enough - slot.queued, max(1, len(self._waiting) // (2 * len(self._slots))))
 
     def _reports(self, deadline: float | None) -> Iterator[tuple[_Slot, Report]]:
-        """Reports that are in by now, waited for a second at most."""
+        """Reports that have arrived, waiting at most one second for the first."""
         if not self._calls:
             raise VaubanError("all workers are idle, and votes are still missing")
         left = 1.0 if deadline is None else min(1.0, max(0.0, deadline - time.monotonic()))
         done, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
         done = done or self._ray.wait(list(self._calls), num_returns=1, timeout=left)[0]
-        self._say_slow()
+        self._warn_if_slow()
         for call in done:
             slot = self._calls.pop(call)
             try:
@@ -275,7 +279,7 @@ class WorkerPool:
                 yield slot, said
 
     def _replace_dead(self, slot: _Slot, problem: Exception) -> None:
-        """Take back what a dead worker held, and put a fresh one in its place, but not for ever."""
+        """Take back the items of a dead worker and start a new one, unless it died ATTEMPTS times without a record."""
         slot.deaths += 1
         (slot.own if self._endless else self._waiting).extendleft(reversed(slot.held.values()))
         slot.held = {}
@@ -286,23 +290,23 @@ class WorkerPool:
         if len(self._slots) == 1 or self._endless:
             raise VaubanError(
                 f"workers keep dying: {slot.name} did so {ATTEMPTS} times without a record, the last time because of\n  "
-                f"{_short(problem)}\nwhat was counted is kept: see to their memory and logs, then run the same command again"
+                f"{_short(problem)}\nwhat was counted is kept: check their memory and logs, then run the same command again"
             )
         warnings.warn(
-            f"{slot.name} died {ATTEMPTS} times without a record and is given up: {_short(problem)}", stacklevel=2
+            f"{slot.name} died {ATTEMPTS} times without a record and is not restarted: {_short(problem)}", stacklevel=2
         )
         slot.worker = None
         self._slots.remove(slot)
 
-    def _say_slow(self) -> None:
-        self._told_slow = self._told_slow or any(slot.ready for slot in self._slots)
-        if self._told_slow:
+    def _warn_if_slow(self) -> None:
+        self._warned_slow = self._warned_slow or any(slot.ready for slot in self._slots)
+        if self._warned_slow:
             return
         if time.monotonic() - self._began > _SLOW_START:
-            self._told_slow = True
+            self._warned_slow = True
             needs = " and ".join(f"{value} {name[4:-1].upper()}" for name, value in self._needs.items() if value)
             warnings.warn(
-                f"no worker is ready after {_SLOW_START:g} s; each needs {needs}: is the cluster busy? waiting on",
+                f"no worker is ready after {_SLOW_START:g} s; each needs {needs}: is the cluster busy? still waiting",
                 stacklevel=2,
             )
 
@@ -310,10 +314,11 @@ class WorkerPool:
 def _admit(slot: _Slot, said: Ready) -> None:
     slot.name = f"the worker on {said.name}"
     if said.complaints:
-        lines = "\n  ".join(said.complaints)
+        complaints = "\n  ".join(said.complaints)
         raise RunRefused(
-            f"{slot.name} differs from this process, and its votes would not be this run's:\n  {lines}\n"
-            "put the same model, code and packages on all machines, of one kind of processor; then run the same command again"
+            f"{slot.name} differs from this process, and its votes could differ from this run's:\n  {complaints}\n"
+            "put the same model, code and packages on all machines, with the same kind of processor; then run the same command "
+            "again"
         )
     slot.ready, slot.low = True, said.low
 
@@ -325,7 +330,9 @@ def _room(nodes: Sequence[dict[str, Any]], on_gpu: bool, threads: int) -> tuple[
     each = 1 if on_gpu else max(1, min(threads, max(there, default=0)))
     count = sum(some // each for some in there)
     if count == 0:
-        raise BadInput(f"the Ray cluster has no {kind} for a worker: add machines that have, or give another --device")
+        raise BadInput(
+            f"the Ray cluster has no {kind} for a worker: add machines that have one, or give another --device"
+        )
     return count, {"num_cpus": 0, "num_gpus": 1} if on_gpu else {"num_cpus": each, "num_gpus": 0}
 
 

@@ -1,4 +1,4 @@
-"""Small reference networks and their weight files: build one from its spec, save it, load it; torch only when used."""
+"""Reference networks and their weight files: build one from its spec, save it, load it; torch is imported only when used."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Turns a spec into a network: one of Vauban's own, or whatever a named function builds."""
+"""Builds a network from its spec: one of Vauban's own, or what a named function returns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vauban.specs import Spec
 
 
 def build(spec: str | Spec, *, seed: int | None = None) -> nn.Module:
-    """Return the network `spec` names with fresh weights: [batch, channels, height, width] around [0, 1] to scores.
+    """Return the network of `spec` with fresh weights, from [batch, channels, height, width] with values around [0, 1] to scores.
 
-    With `seed` the weights are a function of it and the generator of the caller stays where it was.
+    With `seed` the weights depend only on it, and torch's random state is unchanged.
     """
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
@@ -43,13 +43,13 @@ def build_bare(spec: str | Spec) -> nn.Module:
 
 
 def normalise_as(spec: str | Spec, net: nn.Module) -> nn.Module:
-    """Return `net` behind the normalisation that `spec` asks for."""
+    """Return `net` behind the normalisation that `spec` gives."""
     _, values = read(spec)
     return normalised(net, values.get("mean"), values.get("std"))
 
 
 class Foreign(nn.Module):
-    """A callable that is no torch module, in a module's clothes."""
+    """Wraps a callable that is not a torch module as one."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
@@ -80,9 +80,9 @@ def build_imported(spec: Imported) -> nn.Module:
 
 
 def source_digest(spec: Imported) -> str:
-    """The sha256 of the file that the callable's module is written in, so that a model whose code changed is another one.
+    """The sha256 of the source file of the callable's module, so that changed code changes the model's fingerprint.
 
-    What that module imports in turn is not followed.
+    Modules that it imports are not included.
     """
     source = getattr(sys.modules.get(spec.module), "__file__", None)
     return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).is_file() else ""
@@ -90,7 +90,7 @@ def source_digest(spec: Imported) -> str:
 
 def _find(spec: Imported) -> Callable[..., Any]:
     if not all(part.isidentifier() for part in spec.module.split(".")):
-        raise BadInput(f"{spec.module!r} is no module name; write package.module:callable")
+        raise BadInput(f"{spec.module!r} is not a module name; write package.module:callable")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -117,7 +117,7 @@ def _find(spec: Imported) -> Callable[..., Any]:
 
 
 def _value(text: str) -> bool | int | float | str:
-    """Read true and false as bool, numbers as int or float, anything else as it stands."""
+    """Read true and false as bool, numbers as int or float, anything else as text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for number in (int, float):

@@ -27,7 +27,7 @@ SPEC_KEY = "vauban_model"
 class LoadedModel(BaseClassifier):
     """A network ready to vote: in eval mode, without gradients, on its device.
 
-    spec: its canonical text; fingerprint: sha256 of spec and tensors; metadata: what its file says besides the spec;
+    spec: its canonical text; fingerprint: sha256 of spec and tensors; metadata: of its file, without the spec;
     num_classes, channels: None where the spec does not say.
     """
 
@@ -45,7 +45,7 @@ def load(
     """Return the model of a `.safetensors` file that `save` wrote, or of a spec with a weight file.
 
     A spec of Vauban's own without weights is refused unless `allow_random` (then its weights are those of seed 0);
-    `package.module:callable` needs none, since the callable may bring its own.
+    `package.module:callable` needs no file, since the callable may load its own weights.
     """
     text = str(model)
     source = text if _is_file(text) else weights
@@ -62,7 +62,7 @@ def load(
             f"{text} has no weights; give a file of weights (--weights FILE; in Python weights=FILE, or allow_random=True)"
         )
     if saved_as is not None and not foreign and canonical(saved_as) != spec:
-        raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give the file alone, or the same spec")
+        raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         net = build_imported(foreign) if foreign else build_bare(spec)
@@ -76,18 +76,18 @@ def load(
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:
-    """Write the module's tensors and spec to `path`, whole or not at all; `load(path)` gives the same model back."""
+    """Write the module's tensors and spec to `path` atomically; `load(path)` returns the same model."""
     target = Path(path).expanduser()
     if target.suffix != SAFE:
-        raise BadInput(f"{path} does not end in {SAFE}; models are saved as safetensors, so name the file so")
+        raise BadInput(f"{path} does not end in {SAFE}; models are saved as safetensors, so give a name that does")
     if SPEC_KEY in metadata or not all(isinstance(v, str) for pair in metadata.items() for v in pair):
         raise BadInput(f"metadata must map text to text and leave {SPEC_KEY!r} to save; given {dict(metadata)}")
     name = canonical(spec)
     state = {key: tensor.detach() for key, tensor in module.state_dict().items()}
     if imported(name) is None:
         with torch.device("meta"):
-            wanted = build_bare(name).state_dict()
-        state = fit(state, wanted, f"the module to save as {name}")
+            expected = build_bare(name).state_dict()
+        state = fit(state, expected, f"the module to save as {name}")
     if not state:
         raise BadInput(f"{name} has no tensors to save")
     copies = {key: tensor.to("cpu", copy=True).contiguous() for key, tensor in state.items()}
@@ -111,7 +111,7 @@ def _is_file(text: str) -> bool:
 
 
 def _trusted(spec: str | None, path: str) -> str:
-    """Return the spec in a file's header, if it is one of Vauban's networks: no file says what code to import."""
+    """Return the spec in a file's header if it is one of Vauban's networks: no file may choose code to import."""
     if spec is None:
         raise BadInput(f"{path} does not say which network it belongs to; give the spec as model and {path} as weights")
     if imported(spec) is not None:

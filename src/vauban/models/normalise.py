@@ -1,4 +1,4 @@
-"""Shifts and scales pictures before a network sees them, so that attackers and noise act on the picture itself."""
+"""Normalisation as the first layer of a network, so that noise and attacks act on the picture itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Normalise(nn.Module):
-    """(x - mean) / std for each channel of x [batch, channels, height, width]; the numbers live in the model's spec."""
+    """(x - mean) / std for each channel of x [batch, channels, height, width]; mean and std come from the model's spec."""
 
     mean: Tensor
     std: Tensor

@@ -1,4 +1,4 @@
-"""Names the networks Vauban builds and the parameters of each; knows nothing of torch."""
+"""The registry of architectures and their parameters; imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vauban.specs import Parameter, Spec, read_params
 
 @dataclass(frozen=True)
 class Architecture:
-    """One network: `module:function` that builds it, its parameters, and what a listing says of it."""
+    """One network: the `module:function` that builds it, its parameters, and its description in listings."""
 
     builder: str
     parameters: Mapping[str, Parameter]
@@ -33,7 +33,7 @@ class ModelListing:
 
 @dataclass(frozen=True)
 class Imported:
-    """A model that somebody else's code builds: `package.module:callable:key=value,…`."""
+    """A model built by code outside Vauban: `package.module:callable:key=value,…`."""
 
     module: str
     attribute: str
@@ -75,7 +75,7 @@ def _parameters(*, channels: int, classes: int, size: int | None = None) -> dict
 
 
 class ArchitectureRegistry(Registry[Architecture]):
-    """Architectures by name; other packages bring theirs by the entry point group vauban.models."""
+    """Architectures by name; other packages register theirs in the entry point group vauban.models."""
 
     group, kind = "vauban.models", "model"
 
@@ -141,13 +141,13 @@ def read(spec: str | Spec) -> tuple[Spec, dict[str, Any]]:
         if values.get(key) is not None and len(values[key]) not in (1, values["channels"]):
             raise BadInput(
                 f"{key}={parsed.params[key]} has {len(values[key])} numbers for {values['channels']} channels; give "
-                "one, or one a channel joined by /"
+                "one, or one per channel joined by /"
             )
     return Spec(parsed.name, {key: _text(value) for key, value in values.items() if value is not None}), values
 
 
 def canonical(spec: str | Spec) -> str:
-    """Return the one text for all ways of writing `spec`: defaults filled in, keys in one order.
+    """Return the canonical text of `spec`: defaults filled in, keys in a fixed order.
 
     >>> canonical("cnn:classes=7")
     'cnn:channels=1,classes=7,size=28'
@@ -157,7 +157,7 @@ def canonical(spec: str | Spec) -> str:
 
 
 def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
-    """`spec` with whatever it leaves open set for views of so many channels and this size; one that cannot take them is refused.
+    """`spec` with missing parameters set for views of this many channels and this size; refused if it cannot take such views.
 
     >>> fitting("cnn-small", channels=2, classes=10, size=28)
     'cnn-small:channels=2,classes=10,size=28'
@@ -183,7 +183,7 @@ def packaged(dataset_name: str) -> Path | None:
 
 
 def describe() -> list[ModelListing]:
-    """Return one row for each network, and one for models that other code builds."""
+    """Return one row for each network, and one for models built by code outside Vauban."""
     rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
     own = "any callable from [batch, channels, height, width] to scores, built by your own code"
     return [*rows, ModelListing("package.module:callable", "package.module:callable:key=value", own)]

@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016) for small pictures and for ImageNet, under the names public weights use."""
+"""Residual networks (He et al. 2016) for small pictures and for ImageNet, with the tensor names of public weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which carries the stride) and 1x1 convolutions, and a shortcut."""
+    """1x1, 3x3 (which has the stride) and 1x1 convolutions, and a shortcut."""
 
     expansion = 4
 

@@ -1,4 +1,4 @@
-"""Reads tensors from weight files without running anything in them, and fits their names to a network."""
+"""Reads tensors from weight files without running code from them, and matches their names to a network."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ PICKLED = (".pt", ".pth", ".bin", ".tar", ".ckpt")
 
 _WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights")
 _SHOWN = 4
-_ALONE = "write the weights alone: torch.save(model.state_dict(), path), or use safetensors"
+_ADVICE = "save only the weights: torch.save(model.state_dict(), path), or use safetensors"
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a weight file by name, and its metadata (safetensors has some, others none)."""
+    """Return the tensors of a weight file by name, and its metadata (only safetensors files have any)."""
     if not path.is_file():
-        raise BadInput(f"the weights {path} do not exist (now in {Path.cwd()}); give the path of a weight file")
+        raise BadInput(
+            f"the weights {path} do not exist (current folder: {Path.cwd()}); give the path of a weight file"
+        )
     if path.suffix == SAFE:
         return _safetensors(path)
     if path.suffix in PICKLED:
         return _state_dict(_torch_file(path), path), {}
-    raise BadInput(f"{path} does not end in {SAFE}, {', '.join(PICKLED)}; name it after what it is")
+    raise BadInput(f"{path} does not end in {SAFE}, {', '.join(PICKLED)}: rename it by its format")
 
 
-def fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Return `found` under the names of `wanted`, one common prefix such as `module.` or `1.` stripped.
+def fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return `found` under the names of `expected`, one common prefix such as `module.` or `1.` stripped.
 
-    Every tensor must find its place, of the same shape: a missing or left-over one is an error. Only the counters of
-    batch normalisation, which older torch did not write, may be missing.
+    Names must match one to one, with the same shapes: a missing or extra tensor is an error. Only the counters of batch
+    normalisation, which older versions of torch did not write, may be missing.
     """
-    prefix = _prefix(found, wanted)
+    prefix = _prefix(found, expected)
     fitted = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
-    unexpected = [n for n in found if not n.startswith(prefix) or n.removeprefix(prefix) not in wanted]
+    unexpected = [n for n in found if not n.startswith(prefix) or n.removeprefix(prefix) not in expected]
     missing = []
-    for name, tensor in wanted.items():
+    for name, tensor in expected.items():
         if name in fitted:
             continue
         if name.endswith("num_batches_tracked"):
@@ -53,29 +55,29 @@ def fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str) 
             missing.append(name)
     if missing or unexpected:
         raise BadInput(f"{source} does not fit the model: {_sides(missing, unexpected)}; is it another architecture?")
-    wrong = [name for name in wanted if not _alike(fitted[name], wanted[name])]
+    wrong = [name for name in expected if not _same_form(fitted[name], expected[name])]
     if wrong:
-        pairs = (f"{n} is {_kind(fitted[n])} and {_kind(wanted[n])} is needed" for n in wrong)
+        pairs = (f"{n} is {_form(fitted[n])} and {_form(expected[n])} is needed" for n in wrong)
         raise BadInput(
             f"{source} does not fit the model: {_few(pairs, len(wrong))}; check classes=, channels= and size="
         )
     return fitted
 
 
-def _prefix(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """Return the prefix under which most names fit; of equals, the longest."""
+def _prefix(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Return the prefix with which most names match; of equals, the longest."""
     votes: Counter[str] = Counter()
     for name in found:
         starts = [0, *(match.end() for match in re.finditer(r"\.", name))]
-        votes.update(name[:start] for start in starts if name[start:] in wanted)
+        votes.update(name[:start] for start in starts if name[start:] in expected)
     return max(votes, key=lambda prefix: (votes[prefix], len(prefix)), default="")
 
 
-def _alike(tensor: Tensor, wanted: Tensor) -> bool:
-    return tensor.shape == wanted.shape and tensor.is_floating_point() == wanted.is_floating_point()
+def _same_form(tensor: Tensor, expected: Tensor) -> bool:
+    return tensor.shape == expected.shape and tensor.is_floating_point() == expected.is_floating_point()
 
 
-def _kind(tensor: Tensor) -> str:
+def _form(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
@@ -94,13 +96,13 @@ def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}, dict(opened.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError) as problem:
-        raise BadInput(f"{path} is no readable safetensors file ({problem}); fetch or save it again") from None
+        raise BadInput(f"{path} is not a readable safetensors file ({problem}); fetch or save it again") from None
 
 
 def _torch_file(path: Path) -> Any:
     try:
         if _is_program(path):
-            raise BadInput(f"{path} is a TorchScript program, which loading would run: refused; {_ALONE}")
+            raise BadInput(f"{path} is a TorchScript program, which loading would run: refused; {_ADVICE}")
         return torch.load(path, map_location="cpu", weights_only=True)
     except BadInput:
         raise
@@ -110,7 +112,7 @@ def _torch_file(path: Path) -> Any:
             what = f"asks for {named[1]}, which could run code: refused, nothing in it was run"
         else:
             what = f"is broken, or holds more than tensors, which is never run ({type(problem).__name__})"
-        raise BadInput(f"{path} {what}; {_ALONE}") from None
+        raise BadInput(f"{path} {what}; {_ADVICE}") from None
 
 
 def _is_program(path: Path) -> bool:
@@ -129,6 +131,8 @@ def _state_dict(held: Any, path: Path) -> dict[str, Tensor]:
         inner = [key for key in _WRAPPINGS if isinstance(held.get(key), Mapping)]
         if len(inner) != 1:
             keys = _few(map(repr, held), len(held))
-            raise BadInput(f"{path} holds {keys}, and one state dict under {', '.join(_WRAPPINGS)} is needed; {_ALONE}")
+            raise BadInput(
+                f"{path} holds {keys}, and one state dict under {', '.join(_WRAPPINGS)} is needed; {_ADVICE}"
+            )
         held = held[inner[0]]
-    raise BadInput(f"{path} holds no state dict (names and tensors); {_ALONE}")
+    raise BadInput(f"{path} holds no state dict (names and tensors); {_ADVICE}")

@@ -26,7 +26,7 @@ class PreActivation(nn.Module):
 
 
 class Stage(nn.Module):
-    """A row of blocks, the first of which carries the stride; under the name `layer`, as in public weights."""
+    """A sequence of blocks, the first of which has the stride; named `layer`, as in public weights."""
 
     def __init__(self, depth: int, inside: int, outside: int, stride: int):
         super().__init__()

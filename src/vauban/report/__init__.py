@@ -1,1 +1,1 @@
-"""Reports: tables and pictures of what a run proves."""
+"""Reports: tables and plots of certificates, and progress."""

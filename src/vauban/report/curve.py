@@ -1,4 +1,4 @@
-"""The curve people know: certified accuracy against radius, with what is proven of the whole data set below it."""
+"""Plots certified accuracy against radius, with the lower bound that is proven for the whole data set as a band."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 def figure(curves: Sequence[Claims], path: str | Path | None = None, *, title: str = "", rho: float = 1e-3) -> Figure:
     """A Matplotlib figure with one curve per set of certificates (one k each, usually) and its lower bound as a band.
 
-    It belongs to no window and leaves Matplotlib's backend alone; with `path` it is written there as well.
+    It belongs to no window and does not change Matplotlib's backend; with `path` it is also written there.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report", "drawing a curve") from None
-    farthest = max(float(np.nanmax(c.radius, initial=0.0)) for c in curves)
+    largest = max(float(np.nanmax(c.radius, initial=0.0)) for c in curves)
     drawn = Figure(figsize=(7, 4.2), dpi=150)
     axes = drawn.subplots()
     for certs in curves:
         corners = np.unique(np.concatenate([[0.0], certs.radius[certs.certified()]]))
         accuracy = np.array([certs.accuracy(r) for r in corners])
         proven = np.array([certs.accuracy_claim(r, rho) for r in corners])
-        # Between two radii that occur, the accuracy is that of the larger one; behind the last it is zero.
-        radii = np.append(corners, [corners[-1], farthest * 1.03])
+        # Between two radii that occur, the accuracy is that of the larger one; beyond the last it is zero.
+        radii = np.append(corners, [corners[-1], largest * 1.03])
         accuracy, proven = np.append(accuracy, [0, 0]), np.append(proven, [0, 0])
         (line,) = axes.step(radii, 100 * accuracy, where="pre", lw=1.8, label=f"top {certs.k}")
         if not certs.exact:
@@ -42,12 +42,12 @@ def figure(curves: Sequence[Claims], path: str | Path | None = None, *, title: s
         xlabel=f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})",
         ylabel="certified accuracy (%)",
         ylim=(0, 100),
-        xlim=(0, farthest * 1.03 or 1),
+        xlim=(0, largest * 1.03 or 1),
     )
     axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
-    note = f"exact, of {inputs}" if curves[0].exact else f"band: proven of {inputs}\nwith confidence {1 - rho:g}"
+    note = f"exact, for {inputs}" if curves[0].exact else f"band: proven for {inputs}\nwith confidence {1 - rho:g}"
     axes.legend(title=note, frameon=False)
     drawn.tight_layout()
     if path is not None:

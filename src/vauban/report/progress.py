@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar in a terminal, a line every ten seconds elsewhere; or a function of the caller's."""
+"""Progress on stderr (a bar in a terminal, a line every ten seconds elsewhere) or through the caller's callback."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 Callback = Callable[[int], None]
 
 PATIENCE = 2.0
-"""Seconds before a bar appears: what is quicker needs none."""
+"""Seconds before a bar appears; shorter work shows none."""
 
 _EVERY = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a call has come: `done` of `total` (None: there is no end) in `unit` "votes" or "inputs", in so many seconds."""
+    """Progress of a call: `done` of `total` (None: there is no end) in `unit` "votes" or "inputs", after `seconds`."""
 
     done: int
     total: int | None
@@ -36,9 +36,9 @@ class Progress:
 def reporting(
     progress: bool | Callable[[Progress], None], doing: str, method: Method, votes: VoteTable, seconds: float | None
 ) -> Iterator[tuple[Callback | None, Callback | None]]:
-    """Functions that are called with votes as they are counted, and with inputs as they are decided; one of them is None.
+    """Yields two callbacks, for votes as they are counted and for inputs as they are decided; one of them is None.
 
-    What is measured is votes where their number is known or has no end, else inputs.
+    Progress is measured in votes where their number is known or unlimited, else in inputs.
     """
     left, inputs = method.votes_left(votes), len(votes.index)
     pending = len(method.pending(votes))
@@ -48,12 +48,12 @@ def reporting(
     if callable(progress):
         began, done = time.monotonic(), 0
 
-        def tell(more: int) -> None:
+        def report(more: int) -> None:
             nonlocal done
             done += more
             progress(Progress(done, total, unit, inputs, time.monotonic() - began))
 
-        yield (tell, None) if by_vote else (None, tell)
+        yield (report, None) if by_vote else (None, report)
         return
     label = f"{doing} {pending} inputs"
     if pending < inputs and not method.endless:
@@ -69,8 +69,8 @@ def reporting(
 
 @contextmanager
 def bar(label: str, total: int, unit: str, quiet: bool = False) -> Iterator[Callback]:
-    """Show how far work has come, with rate and time left, once it has taken two seconds; yields a function to call with the
-    amount of work done."""
+    """Show progress with rate and time left, once the work has taken two seconds; yields a callback for the amount of work
+    done."""
     if quiet or total == 0:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -115,15 +115,15 @@ def _start(stack: Any, label: str, total: int, unit: str, done: int) -> tuple[An
 
 def _lines(label: str, total: int, unit: str, every: float = _EVERY) -> Iterator[Callback]:
     """Without a terminal: a line every ten seconds."""
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     done = 0
 
     def advance(more: int) -> None:
-        nonlocal told, done
+        nonlocal reported, done
         done += more
         now = time.monotonic()
-        if now - told >= every:
-            told, rate = now, done / (now - began)
+        if now - reported >= every:
+            reported, rate = now, done / (now - began)
             left = (total - done) / rate
             print(f"{label}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left:,.0f} s left", file=sys.stderr, flush=True)
 
@@ -132,16 +132,16 @@ def _lines(label: str, total: int, unit: str, every: float = _EVERY) -> Iterator
 
 @contextmanager
 def counter(label: str, unit: str, quiet: bool = False, every: float = _EVERY) -> Iterator[Callback]:
-    """Where nobody knows how much there is to do: say what is being done, and every ten seconds how far it is."""
-    began = told = time.monotonic()
+    """For work without a known total: print the label once, and every ten seconds the amount and the rate."""
+    began = reported = time.monotonic()
     done = 0
 
     def advance(more: int) -> None:
-        nonlocal told, done
+        nonlocal reported, done
         done += more
         now = time.monotonic()
-        if now - told >= every and not quiet:
-            told = now
+        if now - reported >= every and not quiet:
+            reported = now
             print(f"{done:,} {unit}, {done / (now - began):,.0f}/s", file=sys.stderr, flush=True)
 
     if not quiet:

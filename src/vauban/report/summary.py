@@ -1,4 +1,4 @@
-"""What a set of claims says in numbers: radii worth showing, and the rows of a table."""
+"""Summaries of certificates: the radii to show, and the rows of a table."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def parse_radii(text: str | None) -> list[float] | None:
 
 
 def nice_radii(certs: Claims, most: int = 8) -> list[float]:
-    """Round radii from 0 to the largest certified one."""
-    farthest = float(np.nanmax(certs.radius, initial=0.0))
+    """Round numbers from 0 to the largest certified radius, in at most `most` steps."""
+    largest = float(np.nanmax(certs.radius, initial=0.0))
     whole = certs.threat.integer
     steps = [
         digit * 10.0**power for power in range(0 if whole else -6, 7) for digit in ((1, 2, 5) if whole else (1, 2.5, 5))
     ]
-    step = next((s for s in steps if farthest / s <= most), steps[-1])
-    return [round(i * step, 10) for i in range(int(farthest / step) + 1)]
+    step = next((s for s in steps if largest / s <= most), steps[-1])
+    return [round(i * step, 10) for i in range(int(largest / step) + 1)]
 
 
 def title_of(certs: Certificates) -> str:
-    """What certificates are about, in a line: data set, smoothing, votes."""
+    """One line that describes certificates: data set, smoothing, votes."""
     record = certs.record
     about = f"{certs.law.spec}" if record is None else f"{record.manifest.data.spec}, {record.manifest.smoothing}"
-    title = f"{about}, {certs.votes_per_input:,.0f} votes an input"
+    title = f"{about}, {certs.votes_per_input:,.0f} votes per input"
     stop = None if record is None else record.manifest.settings.stop
     return title + (", exact" if certs.exact else "" if stop in (None, "fixed") else f", {stop}")
 
 
 def headers(summary: dict[str, Any]) -> list[str]:
-    """The columns of `rows`; exact claims have nothing to be confident about."""
+    """The column titles of `rows`; exact claims have no column for a confidence bound."""
     columns = [f"top {summary['k']} of {summary['inputs']} inputs"]
     if not summary["exact"]:
         return [*columns, "these", f"proven at {1 - summary['rho']:g}"]
@@ -57,7 +57,7 @@ def _two_bounds(summary: dict[str, Any]) -> bool:
 
 
 def rows(summary: dict[str, Any]) -> list[list[str]]:
-    """A summary (`Certificates.summary`) as lines of a table: what, of these inputs, proven of all with confidence."""
+    """The table rows of a `Certificates.summary`: name, value on these inputs, and proven bound (or the margin's value)."""
     median = summary["median_radius"]
     lines = [
         ["base classifier on views", percent(summary["base_accuracy"]), ""],
@@ -74,5 +74,5 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in per cent, rounded down."""
+    """A fraction in percent, rounded down."""
     return f"{floor_text(100 * fraction + 1e-9)[:-7]} %"

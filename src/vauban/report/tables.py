@@ -1,4 +1,4 @@
-"""Certificates as tables: for pandas, and for notebooks."""
+"""Certificates as pandas and HTML tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
-    """A pandas table: index, truth, label, radius, abstained, counts per class; the file's name where there is one."""
+    """A pandas table: index, truth, label, radius, abstained, counts per class; file names where there are any."""
     try:
         import pandas
     except ImportError:
@@ -31,8 +31,8 @@ def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
 
 
 def certificates_html(certs: Certificates) -> str:
-    """Certificates as an HTML table: what they certify in all, and the claim in words."""
-    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes an input"
+    """Certificates as an HTML table: their summary, and the claim in words."""
+    title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes per input"
     if certs.truth is None:
         decided = int((~certs.abstained).sum())
         return claims_html(certs, title, ["", ""], [["inputs", f"{len(certs):,}"], ["decided", f"{decided:,}"]])

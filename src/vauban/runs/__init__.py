@@ -1,1 +1,1 @@
-"""The run folder: a manifest, append-only tallies, and the claims derived from them."""
+"""Run folders: a manifest, append-only votes, and the claims derived from them."""

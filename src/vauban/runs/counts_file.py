@@ -1,4 +1,4 @@
-"""Text files of counts that other tools wrote."""
+"""Reads text files of counts written by other tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vauban.errors import BadInput
 def read_counts(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Counts [m, c] and labels [m] from a text file: one input per row, the label to certify as the last column.
 
-    Columns are separated by white space or commas; empty lines and what follows a # are skipped.
+    Columns are separated by white space or commas; empty lines and comments after a # are skipped.
     """
     rows: list[list[int]] = []
     try:

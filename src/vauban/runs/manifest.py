@@ -36,7 +36,7 @@ _LARGEST_INPUT = 10**8  # numbers in one input
 
 @dataclass(frozen=True)
 class InputSection:
-    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows anything."""
+    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows any value."""
 
     levels: int | None
     arithmetic: str
@@ -83,7 +83,7 @@ class ComputeSection:
 
 @dataclass(frozen=True)
 class Manifest(AnyManifest):
-    """A manifest as it was read; `raw` is its JSON, which the identity hashes."""
+    """A parsed manifest; `raw` is its JSON, which the identity hashes."""
 
     schema: int
     claim: str
@@ -111,11 +111,11 @@ class Manifest(AnyManifest):
     ) | {"seed": {"commitment": True}}
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
-        """The law of the run, or of `smoothing`, if that is another proof about the same views."""
-        cast_under = law_of(self.smoothing)
-        claimed = cast_under if smoothing is None else law_of(smoothing)
-        if not claimed.same_views(cast_under):
-            raise BadInput(f"the run was voted on under {self.smoothing}, not {smoothing}: leave --smoothing out")
+        """The law of the run, or of `smoothing`, which must make the same views but may prove another bound."""
+        own = law_of(self.smoothing)
+        claimed = own if smoothing is None else law_of(smoothing)
+        if not claimed.same_views(own):
+            raise BadInput(f"the run's votes were cast under {self.smoothing}, not {smoothing}: leave --smoothing out")
         return claimed
 
     @cached_property
@@ -127,7 +127,7 @@ class Manifest(AnyManifest):
 
     @property
     def origin(self) -> Origin | None:
-        """The package that brought the law, where it is not Vauban's own."""
+        """The package that registered the law; None for Vauban's own."""
         return LAWS.origin(Spec.parse(self.smoothing).name)
 
 
@@ -142,7 +142,7 @@ def compose(
     commitment: str | None,
     versions: dict[str, str],
 ) -> Manifest:
-    """The manifest of a run by this method, with its words and its JSON."""
+    """The manifest of a run by this method, with the claim's wording and the JSON."""
     bare = Manifest(
         schema=SCHEMA,
         claim="",
@@ -185,7 +185,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def wording(manifest: Manifest) -> str:
-    """The claim in words: what a radius in this run says, and of what."""
+    """The claim in words: what a radius in this run guarantees, and about which classifier."""
     settings, inputs = manifest.settings, manifest.inputs
     exact = manifest.method_name == "exact"
     if settings.label == "given":
@@ -220,7 +220,7 @@ def read(folder: Path) -> Manifest:
 
 
 def parse(raw: dict[str, Any]) -> Manifest:
-    """A manifest of schema 2 from its JSON; KeyError, TypeError or ValueError where it is none."""
+    """A manifest of schema 2 from its JSON; KeyError, TypeError or ValueError if it is malformed."""
     check_kind(raw, KIND)
     method = dict(raw["method"])
     inputs = dict(raw["inputs"])
@@ -244,7 +244,7 @@ def parse(raw: dict[str, Any]) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """The manifest, unless it has numbers that no run could have: each list of votes is read and every claim derived by them."""
+    """The manifest, refused if it has numbers that no run can have, since reading votes and deriving claims depends on them."""
     data, settings, inputs = manifest.data, manifest.settings, manifest.inputs
     check_inputs(data.num_classes, data.index, data.label)
     numbers = [settings.k, settings.n0, *data.shape, *([] if settings.n is None else [settings.n])]
@@ -259,5 +259,5 @@ def _checked(manifest: Manifest) -> Manifest:
     if inputs.levels is not None and inputs.range != UNIT_RANGE:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
     if settings.label not in ("given", "votes"):
-        raise ValueError("whose label is certified")
+        raise ValueError("the setting label, which must be given or votes")
     return manifest

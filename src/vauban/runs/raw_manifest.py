@@ -20,7 +20,7 @@ SCHEMA = 2
 FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
 UNDERSTOOD: frozenset[str] = frozenset()
-"""Optional fields that a manifest may require its reader to know, and this version does."""
+"""Optional fields that a manifest may require its reader to understand and that this version understands."""
 RESUMED_ANYWAY = ("data.spec", "versions")
 """Fields in which a run and the call that resumes it may differ."""
 
@@ -67,12 +67,12 @@ def canonical(value: Any) -> str:
 
 
 def threat_entries(threat: Threat) -> dict[str, str]:
-    """What a manifest says of a threat."""
+    """The manifest's description of a threat."""
     return {key: getattr(threat, key) for key in ("name", "metric", "unit", "ball")}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON for people, lists of numbers on one line; whole or not at all."""
+    """Write indented JSON atomically, with lists of numbers on one line."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     replace_file(path, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
 
@@ -80,23 +80,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; duplicate keys are refused."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key occurs twice")
         return found
 
     try:
-        value = json.loads(path.read_bytes(), object_pairs_hook=once)
+        value = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
         if not isinstance(value, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as problem:
         raise Lie(f"{path} cannot be read ({problem})") from None
     return value
 
 
 def read_raw(folder: Path) -> dict[str, Any]:
-    """The JSON of a manifest of a schema this version reads."""
+    """The JSON of a run's manifest; a schema that this version does not read is refused."""
     path = folder / FILE
     if not path.is_file():
         raise RunRefused(f"{folder} is not a run: it has no {FILE}")
@@ -108,7 +108,7 @@ def read_raw(folder: Path) -> dict[str, Any]:
 
 def parsed(folder: Path, raw: dict[str, Any], parse: Callable[[dict[str, Any]], M]) -> M:
     """What `parse` makes of the JSON of a manifest; what no run could have written is a `Lie`."""
-    with refused_as_lies(f"{folder / FILE} lacks or garbles"):
+    with refused_as_lies(f"{folder / FILE} is malformed:"):
         return parse(raw)
 
 
@@ -127,7 +127,9 @@ def check_kind(raw: Mapping[str, Any], kind: str) -> None:
     """Refuse a manifest of another kind, and one that requires a field which this version does not know."""
     unknown = sorted(set(raw.get("requires", [])) - UNDERSTOOD)
     if unknown:
-        raise RunRefused(f"the run requires a reader that knows {', '.join(unknown)}: use a newer version of Vauban")
+        raise RunRefused(
+            f"the run requires a reader that understands {', '.join(unknown)}: use a newer version of Vauban"
+        )
     if raw["kind"] != kind:
         raise RunRefused(f"the run is of kind {raw['kind']!r}, not of {kind}")
 
@@ -155,20 +157,20 @@ def refuse_other(folder: Path, present: AnyManifest, made: Mapping[str, Any]) ->
     """Refuse to resume a run whose manifest differs from the JSON `made` anew, or which Vauban 0.1 wrote."""
     if present.schema == 1:
         raise RunRefused(
-            f"{folder} was written by Vauban 0.1: it can be verified and gives claims, but is not taken up again; "
+            f"{folder} was written by Vauban 0.1: it can be verified and gives claims, but cannot be resumed; "
             "give another --out"
         )
     lines = list(differences(present.raw, made, ignore=RESUMED_ANYWAY))
     if lines:
         shown = "\n  ".join(lines[:6])
         raise RunRefused(
-            f"{folder} holds another run, with other settings, and votes of the two cannot be mixed:\n  {shown}\n"
-            "give the settings of that run to go on with it, or another --out to begin a new one"
+            f"{folder} holds a run with other settings, and votes of the two cannot be mixed:\n  {shown}\n"
+            "give the settings of that run to resume it, or another --out to start a new one"
         )
 
 
 def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
-    """The fields in which two manifests differ, as lines of text, but for those named in `ignore`."""
+    """The fields in which two manifests differ, as lines of text, except those named in `ignore`."""
     if path in ignore:
         return
     if isinstance(old, dict) and isinstance(new, dict):

@@ -1,4 +1,4 @@
-"""A run folder opened: its manifest, its votes, certificates for any k and alpha, verification, tables and pictures; no torch."""
+"""Run: a run folder with its manifest, votes, certificates for any k and alpha, verification, tables and plots; no torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vauban.votes import BallotVotes, Counts, SampledVotes, VoteTable
 
 
 class Run(OpenedRun):
-    """A run of smoothing as it is in its folder. `Run.open(path)` gives one, or that of poisoning.
+    """A smoothing run read from its folder. `Run.open(path)` opens one, or a poisoning run.
 
-    `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once, without the model.
+    `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once; no model is needed.
     """
 
     def __init__(self, path: Path, record: RunRecord):
@@ -43,12 +43,12 @@ class Run(OpenedRun):
 
     @property
     def votes(self) -> VoteTable:
-        """All votes that are there."""
+        """All votes in the folder."""
         return self.record.votes
 
     @property
     def counts(self) -> dict[int, dict[int, Counts]]:
-        """Counts per class at every look: votes to input number to counts [c]; of ballots, at the number of views."""
+        """Counts per class at every look: {number of votes: {input number: counts [c]}}; for ballots, at the number of views."""
         votes, found = self.votes, dict[int, dict[int, Counts]]()
         if isinstance(votes, BallotVotes):
             counts = votes.ballots(votes.complete).counts
@@ -61,7 +61,7 @@ class Run(OpenedRun):
 
     @property
     def ballots(self) -> Ballots | None:
-        """The vote of every view of the inputs that are complete, where every view votes."""
+        """The vote of every view, for the inputs that are complete; None for a sampled smoothing."""
         return self.votes.ballots(self.votes.complete) if isinstance(self.votes, BallotVotes) else None
 
     @property
@@ -86,12 +86,12 @@ class Run(OpenedRun):
     ) -> Certificates:
         """Certificates for every input that has enough votes; other k, alpha, bounds or an earlier look n cost no votes.
 
-        `threat`: what they are worth against another threat. `smoothing` may ask for another proof about the same views, such as
-        laplace:sigma=0.5,bound=lecuyer. Exact runs have neither alpha nor bounds nor looks; a run that stopped input by input
-        proves what it was made for and nothing else.
+        `threat`: convert them to another threat. `smoothing`: the same views with another bound, such as
+        laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a sequential run proves only the claim that
+        it was stopped for.
         """
-        asked = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
-        certs = self.record.changed({key: value for key, value in asked.items() if value is not None}, smoothing)
+        changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
+        certs = self.record.changed({key: value for key, value in changes.items() if value is not None}, smoothing)
         return certs if threat is None else certs.in_threat(threat, self.manifest.data.shape)
 
     def _names(self, certs: Claims) -> Sequence[str] | None:
@@ -103,12 +103,12 @@ class Run(OpenedRun):
 
     @property
     def title(self) -> str:
-        """What the run is about, in a line."""
+        """One line that describes the run: data, smoothing and votes."""
         settings, data = self.manifest.settings, self.manifest.data
         what = f"{data.spec}, {self.manifest.smoothing}"
         if settings.stop is None:
             return f"{what}, exact"
-        votes = "" if settings.n is None else f", {settings.n:,} votes an input"
+        votes = "" if settings.n is None else f", {settings.n:,} votes per input"
         return f"{what}{votes}" + ("" if settings.stop == "fixed" else f", {settings.stop}")
 
     def __repr__(self) -> str:

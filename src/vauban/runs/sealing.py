@@ -77,9 +77,9 @@ def check_sealed(folder: Path, record: SealedRecord) -> None:
 
 
 def check_claims(path: Path, true: str) -> None:
-    """Refuse a file of claims that does not say, line by line, what the votes say."""
+    """Compare a claims file, line by line, with the text `true` that the votes give."""
     if not path.exists():
-        raise Lie(f"{path} is gone: the run is complete, and its claims are missing")
+        raise Lie(f"{path} is missing: the run is complete and must have its claims")
     said = path.read_bytes().decode(errors="replace").split("\n")
     for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
         if line != right:
@@ -87,7 +87,7 @@ def check_claims(path: Path, true: str) -> None:
 
 
 def check_seal(path: Path, true: Mapping[str, str]) -> None:
-    """Refuse a seal whose hashes are not those of what is there, or which names what should not be there."""
+    """Compare a seal with the hashes `true` of the run's content; it must name exactly the files of the run."""
     said = read_json(path)
     for part, digest in true.items():
         if said.get(part) != digest:
@@ -97,4 +97,4 @@ def check_seal(path: Path, true: Mapping[str, str]) -> None:
             raise Lie(f"{path} names {part}, which this run does not have")
     for name in (CLAIMS, EXTENSIONS):
         if name not in true and (path.parent / name).exists() and FILE in true:
-            raise Lie(f"{path.parent / name} is there, and the seal does not name it")
+            raise Lie(f"{path.parent / name} exists, but the seal does not name it")

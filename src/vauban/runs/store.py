@@ -1,4 +1,4 @@
-"""Where votes are kept while they are cast: in memory, or in a run folder that is locked, append-only, resumable and sealed.
+"""Stores for votes while they are cast: in memory, or in a run folder that is locked, append-only, resumable and sealed.
 
 Both stores have one interface: `begin` with a manifest, `keep` every record, `finish` with certificates.
 """
@@ -27,12 +27,12 @@ from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.votes import Record, VoteTable, checked_body, checked_line
 
-_SECOND = 1.0  # between two syncs of the log, and between two writes of votes whose input is not whole
+_SECOND = 1.0  # between two syncs of the log; after this long, votes are written even if their input is not complete
 
 
 @dataclass(frozen=True)
 class RunRecord(SealedRecord):
-    """What a run rests on: its manifest, its method with any extensions, its votes, and, if it is known, its seed."""
+    """The content of a run: its manifest, its method with any extensions, its votes, and its seed if known."""
 
     manifest: Manifest
     method: Method
@@ -40,22 +40,22 @@ class RunRecord(SealedRecord):
     secret: Seed | None = None
 
     def certificates(self, n: int | None = None) -> Certificates:
-        """The claims of the run, at its n or at that of an extension."""
+        """The claims of the run, at its own n or at that of an earlier look or an extension."""
         certs = self.method.certificates(self.votes, n)
         inputs = self.manifest.inputs
         return replace(certs, arithmetic=inputs.arithmetic, input_range=inputs.range, record=self)
 
-    def changed(self, asked: dict[str, Any], smoothing: str | None = None) -> Certificates:
-        """The claims for another k, alpha, bounds, look n, or proof about the same views, as far as the votes allow."""
-        n = asked.pop("n", None)
+    def changed(self, changes: dict[str, Any], smoothing: str | None = None) -> Certificates:
+        """The claims for another k, alpha, bounds or look n, or another bound on the same views, where the votes allow it."""
+        n = changes.pop("n", None)
         if n is not None and not isinstance(self.method, FixedMethod):
-            asked["n"] = n
+            changes["n"] = n
         law = self.manifest.law(smoothing).for_shape(self.manifest.data.shape)
-        other = self.method.changed(law, asked)
+        other = self.method.changed(law, changes)
         return replace(self, method=other).certificates(n)
 
     def claims(self) -> dict[str, Certificates]:
-        """The certificates that every claims file holds, by the file's name; the latest last."""
+        """The certificates of every claims file, by the file's name; the latest last."""
         files = {CLAIMS: self.certificates()}
         return files | {claims_file(n): self.certificates(n) for n in extensions_of(self.method)}
 
@@ -69,7 +69,7 @@ class RunRecord(SealedRecord):
 
 
 def claims_file(n: int) -> str:
-    """The name of the claims of an extension to n votes."""
+    """The name of the claims file of an extension to n votes."""
     return f"claims-{n}.csv"
 
 
@@ -85,7 +85,7 @@ def extension_lines(method: Method, run: str) -> Iterator[str]:
 
 
 def read_record(folder: Path, manifest: Manifest | None = None) -> tuple[RunRecord, int]:
-    """Read the votes of a run, refusing those its manifest could not have; and the length in bytes of their sound part."""
+    """Read the votes of a run, and the byte length of their complete lines; votes that contradict the manifest are refused."""
     manifest = manifests.read(folder) if manifest is None else manifest
     run = manifest.identity
     method = manifest.method
@@ -107,12 +107,12 @@ def extend_method(method: Method, ns: list[int]) -> Method:
     """The method with extensions to these numbers of votes, each more than the one before."""
     if not isinstance(method, FixedMethod):
         raise BadInput(
-            f"only a fixed number of votes can be extended, and this run is {method.name}: begin another one with --out"
+            f"only a fixed number of votes can be extended, and this run is {method.name}: start another one with --out"
         )
     most = max([method.settings.n or 0, *method.extensions])
     for n in ns:
         if n <= most:
-            raise BadInput(f"extend={n}: the run has {most:,} votes an input already; ask for more")
+            raise BadInput(f"extend={n}: the run already has {most:,} votes per input; give a larger number")
         most = n
     return replace(method, extensions=(*method.extensions, *ns))
 
@@ -129,30 +129,30 @@ class MemoryStore:
     def __exit__(self, *_: object) -> None: ...
 
     def seed(self, number: int | None) -> Seed:
-        """The seed asked for."""
+        """The seed of this number, or a fresh one."""
         return Seed.of(number)
 
     def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
-        """Try the model and start an empty table."""
+        """Run `probe` on the model and start an empty vote table."""
         if extend is not None:
-            raise BadInput(f"extend={extend} continues a run folder: give out=…, or ask for n={extend} at once")
+            raise BadInput(f"extend={extend} continues a run folder: give out=…, or use n={extend} from the start")
         probe()
         votes = manifest.method.empty_votes(manifest.data.index, manifest.data.label)
         self.record = RunRecord(manifest, manifest.method, votes, secret)
 
     def keep(self, record: Record) -> None:
-        """Keep one record."""
+        """Add one record."""
         self.record.votes.add(record)  # type: ignore[arg-type]
 
     def finish(self) -> Certificates:
-        """Certificates from what has been kept."""
+        """Certificates from the records so far."""
         if not self.record.method.finished(self.record.votes, sealed=True):
             raise Incomplete("the time was too short for a first look at every input: give more seconds")
         return self.record.certificates()
 
 
 class FolderStore:
-    """Keeps votes in a run folder; one process at a time holds it."""
+    """Keeps votes in a run folder, which one process at a time holds locked."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -181,25 +181,25 @@ class FolderStore:
 
     @property
     def sealed(self) -> bool:
-        """Whether the folder is closed by a seal."""
+        """Whether the folder has a seal."""
         return (self.path / SEAL).exists()
 
     def seed(self, number: int | None) -> Seed:
-        """The seed of a run that is there, or the one asked for."""
+        """The seed of the run in the folder; else that of this number, or a fresh one."""
         if number is None and self.manifest is not None and self.manifest.commitment is not None:
             if not (self.path / SEED_FILE).exists():
                 raise RunRefused(
-                    f"{self.path / SEED_FILE} is gone: without its seed this run can be verified, but not taken up again"
+                    f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
                 )
             return Seed.read(self.path)
         return Seed.of(number)
 
     def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
-        """Check that the run there is the same, or, once the model has passed `probe`, write seed and manifest."""
+        """Check that the run in the folder has the same manifest; if there is none, run `probe`, then write seed and manifest."""
         if self.manifest is None:
             if extend is not None:
-                raise BadInput(f"extend={extend}: {self.path} holds no run to extend; ask for n={extend} at once")
-            self._begin_anew(manifest, probe, secret)
+                raise BadInput(f"extend={extend}: {self.path} holds no run to extend; use n={extend} from the start")
+            self._start_new(manifest, probe, secret)
         else:
             refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest)
@@ -211,10 +211,10 @@ class FolderStore:
             self.record, length = read_record(self.path, self.manifest)
         self._length = length
 
-    def _begin_anew(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None) -> None:
+    def _start_new(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None) -> None:
         files = [p.name for p in self.path.iterdir() if p.name != SEED_FILE and not p.name.startswith(".")]
         if files:
-            raise RunRefused(f"{self.path} is not empty and is no run (it holds {min(files)}): give another --out")
+            raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
         probe()
         if secret is not None:
             secret.write(self.path)
@@ -231,7 +231,7 @@ class FolderStore:
         replace_file(self.path / EXTENSIONS, text.encode())
 
     def _sealed_claims(self) -> dict[str, Certificates] | None:
-        """The claims of a finished run, once claims files and seal are known to be what its votes say; None if it is not."""
+        """The claims of a sealed run, after checking that its claims files and seal match its votes; None if it is not sealed."""
         record = self.record
         if not self.sealed or not record.method.finished(record.votes, sealed=True):
             return None
@@ -244,13 +244,13 @@ class FolderStore:
             kept = False
         if not kept:
             raise Lie(
-                f"{self.path} is finished, but its {CLAIMS} or {SEAL} is not what its votes say (vauban verify tells more): "
-                f"remove both and give the same command again to derive them anew"
+                f"{self.path} is finished, but its {CLAIMS} or {SEAL} does not match its votes (see vauban verify): "
+                f"remove both and run the same command again to derive them again"
             )
         return claims
 
     def keep(self, record: Record) -> None:
-        """Keep one record; with the first one a seal is broken."""
+        """Write one record; the first one removes an existing seal."""
         if self._log is None:
             self._unseal()
             self._log = Log(self.path / self.record.votes.file, self._length)
@@ -277,14 +277,14 @@ class FolderStore:
         if not record.method.finished(record.votes, sealed=True):
             raise Incomplete(
                 f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
-                f"{len(record.manifest.data.index)} inputs: what is there is kept; run the same command again to go on"
+                f"{len(record.manifest.data.index)} inputs: these votes are kept; run the same command again to continue"
             )
         claims = record.claims()
         write_claims(self.path, record, claims)
         return list(claims.values())[-1]
 
     def _close_log(self) -> None:
-        """Write what is not written yet, and close the file."""
+        """Write the votes that are not written yet, and close the file."""
         log, self._log = self._log, None
         if log is not None:
             try:
@@ -295,14 +295,14 @@ class FolderStore:
 
 
 def save_run(path: str | Path, record: RunRecord) -> Path:
-    """Write the run folder of certificates that were made in memory, as if votes had been kept there all along."""
+    """Write the run folder of certificates that were made in memory, the same folder as certify(out=path) writes."""
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     if any(not name.startswith(".") for name in os.listdir(folder)):
         raise RunRefused(f"{folder} is not empty: give another path")
     if record.secret is not None:
         record.secret.write(folder)
-    record.manifest.law()  # one that has no text form could not be read again
+    record.manifest.law()  # refuses a law without a text form, which could not be read again
     write_json(folder / FILE, record.manifest.raw)
     run = record.manifest.identity
     replace_file(folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(run)).encode())

@@ -1,4 +1,4 @@
-"""Recomputes every claim of a run from its votes and refuses the first lie; imports no torch."""
+"""Recomputes every claim of a run from its votes and raises at the first contradiction; imports no torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from vauban.seed import Seed
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was checked in a run that told no lie.
+    """The result of a successful verification.
 
-    `origin`: the package that brought the law, where it is not Vauban's own: its proof is trusted, not checked. `optional`:
-    fields of the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is a
-    second claim.
+    `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
+    the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is a second claim.
     """
 
     inputs: int
@@ -38,15 +37,15 @@ class Verdict:
 
 
 def verify_run(folder: str | Path) -> Verdict:
-    """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold.
+    """Check manifest, votes, claims and seal of a run; raises `Lie` at the first one that is wrong.
 
-    A run that is not finished raises `Incomplete`, after all that is there has been checked.
+    A run that is not finished raises `Incomplete`, after everything in the folder has been checked.
     """
     folder = Path(folder)
     kind = read_raw(folder).get("kind", "smoothing")
     if kind not in KINDS:
         raise RunRefused(
-            f"{folder} is of kind {kind!r}: what vauban certify or vauban poison certify wrote is needed here"
+            f"{folder} is of kind {kind!r}: a run that vauban certify or vauban poison certify wrote is needed here"
         )
     if kind == "poisoning":
         from vauban.poisoning.votes.verification import verify_run as verify_poisoning
@@ -63,7 +62,7 @@ def verify_run(folder: str | Path) -> Verdict:
         if sealed:
             raise Lie(f"{folder} is sealed, but only {inputs - left} of its {inputs} inputs have all their votes")
         raise Incomplete(
-            f"{folder} holds {inputs - left} of {inputs} inputs: what is there is consistent; "
+            f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
     check_sealed(folder, record)

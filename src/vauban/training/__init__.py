@@ -1,4 +1,4 @@
-"""Training: base classifiers that stay accurate on views."""
+"""Training of base classifiers that stay accurate on views."""
 
 from vauban.training.trainer import Recipe, train
 

@@ -1,4 +1,4 @@
-"""Harmless changes to training pictures, made before the smoothing makes its views."""
+"""Data augmentation of training pictures, applied before the smoothing makes views."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ AUGMENTATIONS = ("none", "shift", "crop-flip")
 
 
 def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Tensor:
-    """Change each picture [b, c, h, w] by its own row of `words` [b, 3].
+    """Augment each picture [b, c, h, w] by its own row of random `words` [b, 3].
 
-    "shift": moved by up to 2 pixels each way over zeros; "crop-flip": by up to 4, and mirrored half of the time.
+    "shift": moved by up to 2 pixels in each direction, padded with zeros; "crop-flip": by up to 4, and mirrored half of the time.
     """
     choose("augmentation", kind, AUGMENTATIONS)
     if kind == "none":

@@ -1,4 +1,4 @@
-"""The one trainer: shows a network views of its training pictures, and can be stopped and taken up at any step."""
+"""Trains a base classifier on views of its training pictures; training can be stopped and resumed at any step."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from vauban.training.augment import augment
 from vauban.training.losses import LOSSES
 
 CHECKPOINT_EVERY = 60.0
-TELL_EVERY = 10  # steps: to look at a loss is to wait for the device
+REPORT_EVERY = 10  # steps: reading a loss waits for the device
 BASE_ACCURACY = "base_accuracy_on_training_views"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train: AdamW, the learning rate rising over the first twentieth of the steps and falling on a cosine.
+    """Training settings: AdamW, with a learning rate that rises over the first twentieth of the steps and falls on a cosine.
 
     `loss`: a name of `vauban.training.losses`.
     """
@@ -58,7 +58,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Where training stands after a step: mean loss and base accuracy on views over the last steps."""
+    """The state of training after a step: mean loss and base accuracy on views over the last steps."""
 
     step: int
     steps: int
@@ -77,10 +77,10 @@ def train(
     on_progress: Callable[[TrainingProgress], None] | None = None,
     stop_after: int | None = None,
 ) -> torch.nn.Module:
-    """Train the architecture `model` on views of `data` and save it at `out` with what made it.
+    """Train the architecture `model` on views of `data` and save it at `out`, with data, smoothing and recipe in its metadata.
 
-    A checkpoint beside `out` is written every minute and when interrupted; the same call takes it up, step by step as if
-    it had never stopped. `stop_after` ends early after that many steps, as an interruption would.
+    A checkpoint beside `out` is written every minute and when interrupted; the same call resumes from it with the same
+    results as an uninterrupted one. `stop_after` ends early after that many steps, as an interruption would.
     """
     if data.labels is None:
         raise BadInput(f"{data.name} has no labels to train on")
@@ -101,7 +101,7 @@ def train(
             loss, right = _step(network, optimizer, inputs, labels, rows, smoothing, recipe, step, device)
             step += 1
             recent.add(loss, right, len(rows))
-            if on_progress and (step % TELL_EVERY == 0 or step == steps):
+            if on_progress and (step % REPORT_EVERY == 0 or step == steps):
                 on_progress(TrainingProgress(step, steps, recent.loss, recent.accuracy))
             if time.monotonic() - saved > CHECKPOINT_EVERY:
                 _checkpoint(checkpoint, network, optimizer, made_by, step)
@@ -128,7 +128,7 @@ def _step(
     step: int,
     device: torch.device,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One update on views of the pictures of the batch; its summed loss and its right answers, on the device."""
+    """One update on views of the pictures of the batch; returns summed loss and number of right answers, on the device."""
     x, y = inputs.values[rows].to(device), labels[rows].to(device)
     stream = Stream(Seed.of(recipe.seed), "train", step)
     per_view = smoothing.words(x.shape[1:], inputs.levels)
@@ -154,7 +154,7 @@ def _base_accuracy(
     device: torch.device,
     most: int = 5_000,
 ) -> float:
-    """Right answers of the finished network on one fresh view of each of the first training pictures."""
+    """Accuracy of the trained network on one new view of each of the first `most` training pictures."""
     right, size = 0, min(most, len(labels))
     for first in range(0, size, recipe.batch):
         x, y = (t[first : min(first + recipe.batch, size)].to(device) for t in (inputs.values, labels))
@@ -167,7 +167,7 @@ def _base_accuracy(
 
 
 def _batch_rows(step: int, size: int, recipe: Recipe) -> torch.Tensor:
-    """Which pictures a step sees: every picture once an epoch, in an order that depends on seed and epoch alone."""
+    """The pictures of a step: every picture once per epoch, in an order that depends only on seed and epoch."""
     epoch, position = divmod(step, math.ceil(size / recipe.batch))
     return _order(epoch, size, recipe.seed)[position * recipe.batch : (position + 1) * recipe.batch]
 
@@ -179,7 +179,7 @@ def _order(epoch: int, size: int, seed: int) -> torch.Tensor:
 
 
 def _schedule(done: float) -> float:
-    """The learning rate's factor when this part of all steps is done."""
+    """The learning rate's factor when this fraction of all steps is done."""
     return min(1.0, done * 20) * (0.5 + 0.5 * math.cos(math.pi * done)) + 1e-4
 
 
@@ -198,15 +198,15 @@ def _checkpoint(
 
 
 def _resume(path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, made_by: str) -> int:
-    """Load a checkpoint if there is one and return the step it stands at."""
+    """Load the checkpoint if there is one and return its step."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return 0
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if state["made_by"] != made_by:
         raise RunRefused(
-            f"{path} was left by a training with other settings:\n  {state['made_by']}\nnow:\n  {made_by}\n"
-            "give those settings to go on with it, or remove it to begin anew"
+            f"{path} was written by a training with other settings:\n  {state['made_by']}\nnow:\n  {made_by}\n"
+            "give those settings to resume it, or remove it to start again"
         )
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
@@ -214,7 +214,7 @@ def _resume(path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimiz
 
 
 class _Recent:
-    """Running means of loss and accuracy that forget what is a hundred steps old; read from the device when asked."""
+    """Running means of loss and accuracy over the last hundred steps, read from the device only when they are used."""
 
     def __init__(self) -> None:
         self._sums: list[tuple[torch.Tensor, torch.Tensor, int]] = []

@@ -88,5 +88,5 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match="vauban\\[cluster\\]"):
         Ensemble.fit(X, Y, Partition(5), TRAINER, on="ray")
-    with pytest.raises(BadInput, match="place to work"):
+    with pytest.raises(BadInput, match="not a known executor"):
         Ensemble.fit(X, Y, Partition(5), TRAINER, on="moon")
