@@ -167,7 +167,7 @@ def test_exact_answers_to_what_it_does_not_have(tmp_path: Path) -> None:
     assert json.loads(vauban("claim", counts, "--smoothing", spec, "--json"))["claims"][0]["radius"] == 1
     counts.write_text("3 2 0 0\n")
     assert "4 views" in vauban("claim", counts, "--smoothing", spec, code=2)
-    assert "takes every view's vote" in vauban(
+    assert "needs every view's vote" in vauban(
         "claim", counts, "--smoothing", "band:size=4", "--shape", "1x5x5", code=2
     )
 
