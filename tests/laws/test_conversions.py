@@ -6,7 +6,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -85,6 +85,9 @@ def test_measured_radii_are_rounded_down_and_by_next_to_nothing(radius, size, p)
 
 
 @settings(max_examples=200, deadline=None)
+@example(1.0, 1, "closed", "l1/2")
+@example(6.25, 1, "closed", "l1/2")
+@example(4.0, 2, "open", "l1/2")
 @given(
     st.floats(1e-3, 60), st.integers(1, 4), st.sampled_from(["open", "closed"]), st.sampled_from(["l1", "l2", "l1/2"])
 )

@@ -150,14 +150,23 @@ def _fraction(name: str) -> Fraction | None:
 
 
 def _power(r: Fraction, exponent: Fraction) -> Fraction:
-    """r^exponent: exact for whole exponents, else smaller by a part in 10^40."""
-    if exponent.denominator == 1 and abs(exponent) <= _MAX_EXACT_EXPONENT:
-        return r ** int(exponent)
+    """r^exponent: exact where it is rational, but for exponents that are too large; else smaller by a part in 10^40."""
+    if abs(exponent.numerator) <= _MAX_EXACT_EXPONENT:
+        roots = [_whole_root(part, exponent.denominator) for part in (r.numerator, r.denominator)]
+        if None not in roots:
+            return Fraction(*roots) ** exponent.numerator  # type: ignore[arg-type]
     with mpmath.workdps(60):
         base, power = (mpmath.mpf(x.numerator) / x.denominator for x in (r, exponent))
         value = base**power * (1 - mpmath.mpf(10) ** -40)
         mantissa, shift = value.man_exp
     return mantissa * Fraction(2) ** shift
+
+
+def _whole_root(number: int, degree: int) -> int | None:
+    """The root of that degree of a whole number, if it is whole."""
+    with mpmath.workprec(number.bit_length() + 20):
+        root = int(mpmath.nint(mpmath.root(number, degree)))
+    return root if root**degree == number else None
 
 
 def _rounded_down(value: Fraction) -> float:
