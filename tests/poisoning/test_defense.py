@@ -95,7 +95,7 @@ def test_names_and_parameters() -> None:
         ("finite:spread=4,by=sort", "would prove nothing"),
         ("finite", "needs spread"),
         ("finite:spread=1", "from 2"),
-        ("ss-dpa:features=magic", "no kind of features"),
+        ("ss-dpa:features=magic", "not a known kind of features"),
         ("dda", "did you mean 'dpa'"),
     ],
 )

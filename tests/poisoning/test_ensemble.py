@@ -334,7 +334,7 @@ def test_preprocessing_is_part_of_the_ensemble() -> None:
         (lambda: Ensemble.fit(X, Y + 1, Partition(5), Means()), "outside the classes 0..9"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X[:, :, :3]), "trained on"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X.astype(np.float32)), "uint8"),
-        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "no aggregate"),
+        (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "not a known aggregate"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "runoff", k=2), "one answer"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, label="given"), "there are none"),
     ],

@@ -145,9 +145,9 @@ def test_bad_requests_are_refused_before_anybody_votes(tmp_path: Path, monkeypat
     monkeypatch.setattr(Ensemble, "tally", None)
     for words, arguments in {
         "one answer": {"aggregate": "runoff", "k": 2},
-        "no aggregate": {"aggregate": "mean"},
+        "not a known aggregate": {"aggregate": "mean"},
         "below the number of classes": {"k": 10},
-        "no label": {"label": "both"},
+        "not a known label": {"label": "both"},
     }.items():
         with pytest.raises(BadInput, match=words):
             ensemble.certify(x, y, out=tmp_path / "run", **arguments)

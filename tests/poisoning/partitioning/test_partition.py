@@ -137,7 +137,7 @@ def test_parts_are_cut_on_demand() -> None:
     ("make", "words"),
     [
         (lambda: Partition(0), "above zero"),
-        (lambda: Partition(3, by="label"), "no way to partition"),
+        (lambda: Partition(3, by="label"), "not a known way to partition"),
         (lambda: Partition(3).members(PICTURES, None), "no labels"),
         (lambda: Partition(3).members(PICTURES, LABELS[:-1]), "one whole number each"),
         (lambda: Partition(3).buckets(np.full((2, 1), np.nan)), "NaN"),

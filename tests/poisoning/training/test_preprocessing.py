@@ -21,7 +21,7 @@ def test_equalising_is_the_textbook_formula() -> None:
 
 
 def test_bad_preprocessing_is_refused() -> None:
-    with pytest.raises(BadInput, match="no preprocessing"):
+    with pytest.raises(BadInput, match="not a known preprocessing"):
         preprocess("magic", PICTURES)
     with pytest.raises(BadInput, match="8-bit"):
         equalise(PICTURES.astype(np.float32))

@@ -103,5 +103,5 @@ def test_wrong_parameters_are_nobodys_samples() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(BadInput, match="no way to seed"):
+    with pytest.raises(BadInput, match="not a known way to seed"):
         SklearnTrainer(RidgeClassifier(), 10, seeds="odd")
