@@ -6,6 +6,7 @@ counts and verification all use them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, default_bounds
-from vauban.claims import Claims
 from vauban.errors import BadInput
 from vauban.laws import law as law_of
 from vauban.laws.conversions import convert
@@ -30,17 +30,131 @@ from vauban.threats import Threat, named
 from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
 
 UNIT_RANGE = (0.0, 1.0)
+COLUMNS = ("index", "label", "radius", "abstained", "truth")
+
+
+class Claims(ABC):
+    """Claims about m inputs; `vauban.certificates.Certificates` and `vauban.poisoning.PoisoningCertificates` are such.
+
+    `label` [m]: the label each claim is about. `radius` [m]: within which it stays in the top k, NaN where abstained.
+    `abstained` [m]: where nothing is claimed. `counts` [m, c]: the votes. `truth` [m]: the true labels, if known. `index` [m]:
+    the number of each input in its data set.
+    """
+
+    label: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    abstained: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    k: int
+    index: NDArray[np.int64]
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether the claims hold without probability."""
+
+    @property
+    @abstractmethod
+    def threat(self) -> Threat:
+        """What the radii speak of."""
+
+    @property
+    @abstractmethod
+    def claim(self) -> str:
+        """The sentence that says what a radius guarantees for its input."""
+
+    @abstractmethod
+    def _repr_html_(self) -> str: ...
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_same(value, getattr(other, name)) for name, value in vars(self).items() if name != "record")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def certified(self, r: float = 0.0) -> NDArray[np.bool_]:
+        """Which inputs [m] are certified for their true label at radius r: decided, correct, and radius >= r."""
+        right = self.label == self._truth()
+        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
+
+    def accuracy(self, r: float = 0.0) -> float:
+        """Fraction of all inputs certified for their true label at radius r."""
+        return float(self.certified(r).mean())
+
+    def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
+        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r; for exact claims the accuracy."""
+        check_rho(rho)
+        return self.accuracy(r)
+
+    @property
+    def median_radius(self) -> float:
+        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
+        radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
+        middle = float(radii[(len(radii) + 1) // 2 - 1])
+        return middle if middle >= 0 else float("nan")
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Fraction of inputs whose true label is among the k most voted (ties to the smaller label); an estimate, no bound."""
+        truth = self._truth()
+        own = self.counts[np.arange(len(self)), truth][:, None]
+        smaller = np.arange(self.counts.shape[1])[None, :] < truth[:, None]
+        ahead = (self.counts > own) | ((self.counts == own) & smaller)
+        return float((ahead.sum(axis=1) < self.k).mean())
+
+    @property
+    def base_accuracy(self) -> float:
+        """Fraction of votes for the true label, every input with the same weight: the base classifier's accuracy on views."""
+        own, votes = self.counts[np.arange(len(self)), self._truth()], self.counts.sum(axis=1)
+        if (votes == votes[:1]).all():
+            return float(own.sum() / max(1, votes.sum()))
+        return float((own / np.maximum(votes, 1)).mean())
+
+    @property
+    def undecided(self) -> float:
+        """Fraction of inputs for which nothing is claimed."""
+        return float(self.abstained.mean())
+
+    @property
+    def certified_elsewhere(self) -> float:
+        """Fraction of inputs certified for a label that is not the true one."""
+        return float((~self.abstained & (self.label != self._truth())).mean())
+
+    def to_csv(self, columns: Sequence[str] = COLUMNS) -> str:
+        """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
+        from vauban.report.tables import csv_text
+
+        return csv_text(self, columns)
+
+    def to_pandas(self, names: Sequence[str] | None = None) -> Any:
+        """A pandas table: index, truth, label, radius, abstained, counts per class; file names where there are any."""
+        from vauban.report.tables import data_frame
+
+        return data_frame(self, names)
+
+    def plot(self, path: str | Path | None = None, **options: Any) -> Any:
+        """The curve of certified accuracy against the radius, as a Matplotlib figure; written to `path` if given."""
+        from vauban.report.curve import figure
+
+        return figure([self], path, **options)
+
+    def _truth(self) -> NDArray[np.int64]:
+        if self.truth is None:
+            raise BadInput("accuracy needs the true labels: give y to certify, or use certs.radius directly")
+        return self.truth
 
 
 @dataclass(frozen=True, eq=False)
 class Certificates(Claims):
-    """Claims for m inputs.
+    """Claims that follow from votes on views. Exact ones have alpha 0 and no bounds.
 
-    `label` [m]: the label each claim is about. `radius` [m]: within which it stays in the top k, NaN where abstained.
-    `abstained` [m]: where nothing is claimed. `truth` [m]: the true labels, if known. `counts` [m, c]: the votes. `index` [m]:
-    the number of each input in its data set. Exact claims have alpha 0 and no bounds; `ballots` holds the vote of every view,
-    where they were kept. `input_range`: allowed values of inputs and attacked inputs, None for no limit. `record`: manifest and
-    votes of the `certify` call or run; None for certificates derived from bare counts.
+    `ballots`: the vote of every view, where they were kept. `input_range`: allowed values of inputs and attacked inputs, None for
+    no limit. `record`: manifest and votes of the `certify` call or run; None for certificates derived from bare counts.
     """
 
     label: NDArray[np.int64]
@@ -61,7 +175,6 @@ class Certificates(Claims):
 
     @property
     def exact(self) -> bool:
-        """Whether the claims hold without probability."""
         return self.law.exact
 
     @property
@@ -79,20 +192,15 @@ class Certificates(Claims):
 
     @property
     def claim(self) -> str:
-        """The sentence that says what a radius guarantees for its input."""
         grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
-        changes = sentence(self.threat, "the radius", self.input_range).replace(
-            "every change", f"every change{grid}", 1
-        )
+        changes = sentence(self.threat, "the radius", self.input_range)
+        changes = changes.replace("every change", f"every change{grid}", 1)
         if self.exact:
             return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
         return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
 
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
-        """Lower bound, with confidence 1 - rho, on the true certified accuracy at radius r (see `bounds.dataset`).
-
-        Where claims are exact it is the accuracy itself.
-        """
+        """As for all claims; `method`: see `bounds.dataset`."""
         check_rho(rho)
         if self.exact:
             return self.accuracy(r)
@@ -279,3 +387,14 @@ def as_law(smoothing: Any) -> AnyLaw:
     if not isinstance(found, AnyLaw):
         raise BadInput(f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
     return found
+
+
+def _same(mine: Any, other: Any) -> bool:
+    """Whether two fields are equal, bit for bit; NaN equals NaN, and laws are equal if their text forms are."""
+    if isinstance(mine, AnyLaw) and isinstance(other, AnyLaw):
+        return bool(mine.spec == other.spec)
+    if isinstance(mine, Ballots) and isinstance(other, Ballots):
+        return mine.num_classes == other.num_classes and np.array_equal(mine.votes, other.votes)
+    if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f")
+    return mine is other or (mine is not None and other is not None and bool(mine == other))

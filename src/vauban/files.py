@@ -1,12 +1,14 @@
-"""Atomic file writes, append-only logs, folder locks, and hashes of arrays."""
+"""Atomic file writes, JSON files, append-only logs, folder locks, and hashes of arrays."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from vauban.errors import BadInput, CannotWrite, Lie, RunRefused
 
 _SYNC_SECONDS = 1.0
+_SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -132,3 +135,32 @@ class Log:
             os.fsync(self._file)
         finally:
             os.close(self._file)
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON: keys sorted, no white space, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write indented JSON atomically, with lists of numbers on one line."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    replace_file(path, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; duplicate keys are refused."""
+
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key occurs twice")
+        return found
+
+    try:
+        value = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
+        if not isinstance(value, dict):
+            raise ValueError("it is not an object")
+    except (OSError, ValueError, RecursionError) as problem:
+        raise Lie(f"{path} cannot be read ({problem})") from None
+    return value

@@ -12,11 +12,9 @@ import torch
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.runs import manifest as manifests
-from vauban.runs.manifest import wording
-from vauban.runs.raw_manifest import FILE
+from vauban.runs.manifest import FILE, wording
 from vauban.runs.run import Run
-from vauban.runs.sealing import write_claims
-from vauban.runs.store import read_record
+from vauban.runs.store import read_record, write_claims
 from vauban.runs.verify import verify_run
 from vauban.smoothed import SmoothedClassifier
 from vauban.votes import SampledVotes, Tally

@@ -56,13 +56,12 @@ def claim(
 ) -> None:
     """Derive claims again, for another k, alpha or bound, from a run or from counts in a file."""
     from vauban.certificates import derive
-    from vauban.claims import radius_text
     from vauban.cli.build import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.laws import law
-    from vauban.report.summary import headers, nice_radii, parse_radii, rows
+    from vauban.report.summary import headers, nice_radii, parse_radii, radius_text, rows
     from vauban.runs.counts_file import read_counts
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings

@@ -40,8 +40,8 @@ def plan(
     json: common.JsonOption = False,
 ) -> None:
     """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
-    from vauban.claims import radius_text
     from vauban.cli.build import classifier_and_data
+    from vauban.report.summary import radius_text
 
     smoothed, inputs = classifier_and_data(
         model=model,
@@ -83,7 +83,7 @@ def plan(
 
 def _tests(made: CertifyPlan) -> list[list[str]]:
     """Table rows for the tests of a sequential policy: what each radius needs, and the looks."""
-    from vauban.claims import floor_text
+    from vauban.report.summary import floor_text
 
     if not made.tests:
         return [["looks", f"from {made.looks[0]:,} votes on, without end"]]

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import Lie, RunRefused
-from vauban.runs.raw_manifest import FILE, read_json
+from vauban.files import read_json
+from vauban.runs.manifest import FILE
 
 SCHEMA = 1
 KIND = "ensemble"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vauban.claims import Claims
+from vauban.certificates import Claims
 from vauban.errors import MissingExtra
 
 if TYPE_CHECKING:

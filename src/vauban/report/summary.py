@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
 
-from vauban.certificates import Certificates
-from vauban.claims import Claims, floor_text
+from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
+from vauban.threats import Threat
+
+_RADIUS_STEP = Decimal("1e-9")
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -76,3 +79,17 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
 def percent(fraction: float) -> str:
     """A fraction in percent, rounded down."""
     return f"{floor_text(100 * fraction + 1e-9)[:-7]} %"
+
+
+def radius_text(radius: float, threat: Threat) -> str:
+    """A radius as it is written: a whole number where the threat counts, else rounded down."""
+    return str(int(radius)) if threat.integer else floor_text(radius)
+
+
+def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
+    """A radius in decimal, rounded down.
+
+    >>> floor_text(0.99999999999)
+    '0.999999999'
+    """
+    return format(Decimal(radius).quantize(step, rounding=ROUND_FLOOR), "f")

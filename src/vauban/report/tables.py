@@ -1,17 +1,18 @@
-"""Certificates as pandas and HTML tables."""
+"""Certificates as CSV, pandas and HTML tables."""
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vauban.errors import MissingExtra
-from vauban.report.summary import headers, nice_radii, rows
+from vauban.report.summary import headers, nice_radii, radius_text, rows
 
 if TYPE_CHECKING:
-    from vauban.certificates import Certificates
-    from vauban.claims import Claims
+    from vauban.certificates import Certificates, Claims
 
 
 def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
@@ -50,3 +51,21 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def csv_text(certs: Claims, columns: Sequence[str]) -> str:
+    """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for i, number in enumerate(certs.index):
+        abstained = bool(certs.abstained[i])
+        row = {
+            "index": number,
+            "label": certs.label[i],
+            "radius": "" if abstained else radius_text(float(certs.radius[i]), certs.threat),
+            "abstained": "true" if abstained else "false",
+            "truth": "" if certs.truth is None else certs.truth[i],
+        }
+        writer.writerow([row[column] for column in columns])
+    return out.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vauban.claims import Claims
+from vauban.certificates import Claims
 from vauban.runs.verify import Verdict, verify_run
 
 

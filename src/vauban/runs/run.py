@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vauban.certificates import Certificates
-from vauban.claims import Claims
+from vauban.certificates import Certificates, Claims
 from vauban.laws.exact import Ballots
-from vauban.runs.manifest import Manifest
+from vauban.runs.manifest import Manifest, read_raw
 from vauban.runs.opened import OpenedRun
-from vauban.runs.raw_manifest import read_raw
 from vauban.runs.store import RunRecord, extensions_of, read_record
 from vauban.votes import BallotVotes, Counts, SampledVotes, VoteTable
 

@@ -5,29 +5,77 @@ Both stores have one interface: `begin` with a manifest, `keep` every record, `f
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vauban.certificates import Certificates
+from vauban.certificates import COLUMNS, Certificates, Claims
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
-from vauban.files import Log, locked, read_lines, replace_file
+from vauban.files import Log, locked, read_lines, replace_file, write_json
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
-from vauban.runs.manifest import Manifest
-from vauban.runs.raw_manifest import FILE, refuse_other, write_json
-from vauban.runs.sealing import CLAIMS, EXTENSIONS, SEAL, SealedRecord, sha256, write_claims
+from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.votes import Record, VoteTable, checked_body, checked_line
 
+CLAIMS, SEAL, EXTENSIONS = "claims.csv", "seal.json", "extensions.jsonl"
+
 _SECOND = 1.0  # between two syncs of the log; after this long, votes are written even if their input is not complete
+
+
+class SealedRecord(ABC):
+    """Base of what runs rest on, a manifest and votes: the texts of its claims files, and the hashes that close it."""
+
+    manifest: AnyManifest
+
+    @abstractmethod
+    def claims(self) -> Mapping[str, Claims]:
+        """The certificates that every claims file holds, by the file's name; the latest last."""
+
+    @abstractmethod
+    def vote_hashes(self) -> dict[str, str]:
+        """The hash of every file of votes, by the file's name."""
+
+    def texts(self, claims: Mapping[str, Claims]) -> dict[str, str]:
+        """Every claims file as it must read."""
+        columns: tuple[str, ...] = COLUMNS
+        if self.manifest.schema == 1:
+            from vauban.runs import schema1
+
+            columns = schema1.COLUMNS
+        return {name: certs.to_csv(columns) for name, certs in claims.items()}
+
+    def seal(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """The hashes that close the run with these claims files."""
+        hashes = {FILE: self.manifest.identity, **self.vote_hashes()}
+        hashes |= {name: sha256(text) for name, text in texts.items()}
+        if self.manifest.schema == 1:
+            from vauban.runs import schema1
+
+            return {schema1.SEAL_KEYS[name]: digest for name, digest in hashes.items()}
+        return hashes
+
+
+def sha256(text: str) -> str:
+    """The sha256 of a text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_claims(folder: Path, record: SealedRecord, claims: Mapping[str, Claims] | None = None) -> None:
+    """Write the claims files and the seal of a run whose votes are all in."""
+    texts = record.texts(record.claims() if claims is None else claims)
+    for name, text in texts.items():
+        replace_file(folder / name, text.encode())
+    replace_file(folder / SEAL, json.dumps(record.seal(texts), indent=1).encode() + b"\n")
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from vauban.errors import Incomplete, Lie, RunRefused
+from vauban.files import read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
-from vauban.runs.manifest import Manifest, wording
-from vauban.runs.raw_manifest import FILE, KINDS, read_raw, refused_as_lies, threat_entries
-from vauban.runs.sealing import SEAL, check_sealed
-from vauban.runs.store import extensions_of, read_record
+from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries, wording
+from vauban.runs.store import CLAIMS, EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 
@@ -106,3 +107,40 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
         raise Lie(f"{folder / FILE}: the noise deviates by {least:.3g} per view, not by {said:.3g}")
     if (folder / SEED_FILE).exists() and Seed.read(folder).commitment != manifest.commitment:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
+
+
+def check_sealed(folder: Path, record: SealedRecord) -> None:
+    """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`."""
+    texts, sealed = record.texts(record.claims()), (folder / SEAL).exists()
+    for name, text in texts.items():
+        if sealed or (folder / name).exists():
+            check_claims(folder / name, text)
+    if not sealed:
+        raise Incomplete(
+            f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
+        )
+    check_seal(folder / SEAL, record.seal(texts))
+
+
+def check_claims(path: Path, true: str) -> None:
+    """Compare a claims file, line by line, with the text `true` that the votes give."""
+    if not path.exists():
+        raise Lie(f"{path} is missing: the run is complete and must have its claims")
+    said = path.read_bytes().decode(errors="replace").split("\n")
+    for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
+        if line != right:
+            raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
+
+
+def check_seal(path: Path, true: Mapping[str, str]) -> None:
+    """Compare a seal with the hashes `true` of the run's content; it must name exactly the files of the run."""
+    said = read_json(path)
+    for part, digest in true.items():
+        if said.get(part) != digest:
+            raise Lie(f"{path}: {part} changed after the run was sealed")
+    for part in said:
+        if part not in true:
+            raise Lie(f"{path} names {part}, which this run does not have")
+    for name in (CLAIMS, EXTENSIONS):
+        if name not in true and (path.parent / name).exists() and FILE in true:
+            raise Lie(f"{path.parent / name} exists, but the seal does not name it")

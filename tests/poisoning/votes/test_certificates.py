@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vauban.claims import Claims
+from vauban.certificates import Claims
 from vauban.errors import BadInput
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes

@@ -14,10 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vauban.errors import Incomplete, Lie, RunRefused
-from vauban.files import replace_file
+from vauban.files import canonical, replace_file, write_json
 from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
-from vauban.runs import raw_manifest
+from vauban.runs import manifest as manifests
 
 SHARED = "shared.safetensors"
 _THREADS = "compute.threads"
@@ -45,17 +45,17 @@ class WeightsFolder:
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
-        self.identity = raw_manifest.identity(manifest)
+        self.identity = manifests.identity(manifest)
 
     @classmethod
     def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
         """Write the manifest to `folder`, or open the folder if it holds the same ensemble; another one is refused."""
-        if not (folder / raw_manifest.FILE).exists():
+        if not (folder / manifests.FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            raw_manifest.write_json(folder / raw_manifest.FILE, manifest)
+            write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder))
         present = read_manifest(folder)
-        lines = list(raw_manifest.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
+        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
@@ -115,7 +115,7 @@ class WeightsFolder:
 
     def _write(self, path: Path, tensors: Tensors, note: dict[str, Any]) -> None:
         """Write tensors with one metadata entry, so that equal weights give equal bytes."""
-        metadata = {_NOTE: raw_manifest.canonical({"ensemble": self.identity, **note})}
+        metadata = {_NOTE: canonical({"ensemble": self.identity, **note})}
         replace_file(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata))
 
     def _group(self, path: Path) -> SavedGroup | None:

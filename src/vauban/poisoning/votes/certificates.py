@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vauban.claims import Claims
+from vauban.certificates import Claims
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import finite_radius, finite_runoff_radius
 from vauban.laws.poisoning.partition import Ints, plurality_radius, runoff_radius

@@ -16,7 +16,7 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.votes.certificates import training_scope, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.settings import PoisoningSettings
-from vauban.runs.raw_manifest import (
+from vauban.runs.manifest import (
     SCHEMA,
     AnyManifest,
     check_inputs,

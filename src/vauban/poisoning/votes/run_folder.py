@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import arrays_sha256, replace_file
+from vauban.files import arrays_sha256, replace_file, write_json
 from vauban.poisoning.votes import poisoning_manifest
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import PoisoningDataSection, PoisoningManifest
-from vauban.runs.raw_manifest import FILE, refuse_other, refused_as_lies, write_json
-from vauban.runs.sealing import CLAIMS, SEAL, SealedRecord, check_sealed, write_claims
+from vauban.runs.manifest import FILE, refuse_other, refused_as_lies
+from vauban.runs.store import CLAIMS, SEAL, SealedRecord, write_claims
+from vauban.runs.verify import check_sealed
 
 BALLOTS = "ballots.npz"
 NO_SPEC = "not said"

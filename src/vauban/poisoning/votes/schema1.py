@@ -9,7 +9,7 @@ from typing import Any
 
 from vauban.poisoning.votes.poisoning_manifest import KIND, PoisoningDataSection, PoisoningManifest, checked
 from vauban.poisoning.votes.settings import PoisoningSettings
-from vauban.runs.raw_manifest import check_kind
+from vauban.runs.manifest import check_kind
 
 
 def parse(raw: dict[str, Any]) -> PoisoningManifest:

@@ -10,9 +10,8 @@ from vauban.poisoning.defense import is_own, parse_defense
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
 from vauban.poisoning.votes.run_folder import PoisoningRecord, read_record
-from vauban.runs.raw_manifest import refused_as_lies, threat_entries
-from vauban.runs.sealing import check_sealed
-from vauban.runs.verify import Verdict
+from vauban.runs.manifest import refused_as_lies, threat_entries
+from vauban.runs.verify import Verdict, check_sealed
 
 
 def verify_run(folder: Path) -> Verdict:
