@@ -22,6 +22,7 @@ def test_on_paper_voting_is_shared_and_writing_is_not() -> None:
     assert most["seconds"] == pytest.approx(100 + 50_000 * 10 / 20_000 / (1 - 64 * 0.002))
 
 
+@pytest.mark.slow
 def test_measured_on_two_workers_and_drawn(ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vauban.bench.cluster._SMALL", 50)
     before = torch.get_num_threads()

@@ -49,9 +49,8 @@ def command(name: str, caller: str, times: int) -> list[str]:
     return [sys.executable, "-m", "vauban", "certify", *words, "--json", "--out"]
 
 
-@pytest.mark.parametrize(("name", "caller"), [("fixed", "python"), ("sequential", "cli"), ("exact", "cli")])
-def test_killed_runs_lose_nothing(name: str, caller: str, tmp_path: Path) -> None:
-    check(name, caller, 2, 1, tmp_path)
+def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
+    check("fixed", "python", 1, 1, tmp_path)
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_a_folder_with_another_run_is_refused_before_anybody_votes(
     monkeypatch.setattr(Ensemble, "tally", None)
     before = sorted(path.name for path in run.iterdir())
     said = vauban("poison", "certify", "-e", ensemble, *TEST, "--aggregate", "runoff", "--out", run, code=2)
-    assert "holds another run" in said
+    assert "holds a run with other settings" in said
     assert sorted(path.name for path in run.iterdir()) == before
 
 
@@ -277,7 +277,9 @@ def test_votes_of_elsewhere_become_a_run(ensemble: Path, run: Path, tmp_path: Pa
     kept = np.load(tmp_path / "runoff" / "ballots.npz")
     assert all(np.array_equal(kept[name], arrays[name]) for name in ("counts", "winner", "beats"))
     assert "all hold" in vauban("verify", tmp_path / "runoff")
-    assert "holds another run" in vauban(*command, "--aggregate", "runoff", "--out", tmp_path / "plain", code=2)
+    assert "holds a run with other settings" in vauban(
+        *command, "--aggregate", "runoff", "--out", tmp_path / "plain", code=2
+    )
     assert "votes of 20 models" in vauban(*command, "--defense", "dpa", "-p", "30", "--out", tmp_path / "x", code=2)
     np.savez(tmp_path / "w.npz", counts=arrays["counts"], labels=(digits.labels[:40] + 1) % 10, num_classes=10)
     assert "not those of" in vauban(

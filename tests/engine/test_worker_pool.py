@@ -125,7 +125,7 @@ def test_two_workers_cast_every_vote_of_an_exact_smoothing(tmp_path: Path, ray_c
     verify_run(tmp_path / "there")
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, EARLY], ids=["fixed", "grid"])
+@pytest.mark.parametrize("settings", [SETTINGS, pytest.param(EARLY, marks=pytest.mark.slow)], ids=["fixed", "grid"])
 def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
     tmp_path: Path, ray_cluster: Any, settings: dict[str, Any]
 ) -> None:
@@ -169,6 +169,7 @@ def test_a_run_moves_to_the_cluster_and_back(tmp_path: Path, ray_cluster: Any) -
     assert run(folder, settings, on=ray_cluster.on, on_progress=lambda _: pytest.fail("nothing was missing")) == whole
 
 
+@pytest.mark.slow
 def test_anytime_goes_on_for_some_seconds_on_both(tmp_path: Path, ray_cluster: Any) -> None:
     settings = ANYTIME
     run(tmp_path / "here", settings, seconds=0.5)
@@ -243,6 +244,7 @@ def test_the_same_code_in_another_folder_is_the_same_model(
     assert there == run(tmp_path / "here", model=model)
 
 
+@pytest.mark.slow
 def test_workers_that_keep_dying_end_the_run(tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fatal.py").write_text(OURS.format(helper="fatal_helper"))
     (tmp_path / "fatal_helper.py").write_text("weight = 1.0\n")
@@ -295,6 +297,7 @@ def test_a_model_that_cannot_travel_is_refused_before_anything_changes(tmp_path:
     assert {path.name: path.read_bytes() for path in (tmp_path / "sealed").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_anytime_does_without_workers_for_which_there_is_no_room(
     tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +319,7 @@ def test_anytime_does_without_workers_for_which_there_is_no_room(
     ray.kill(busy)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
     command = "certify --smoothing gaussian:sigma=0.5 -n 1000 --every 500 --limit 6 --seed 3 --json --out"
     said = {}
@@ -333,7 +337,9 @@ def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
         assert (tmp_path / "exact" / file).read_bytes() == (tmp_path / "exact here" / file).read_bytes()
 
 
-@pytest.mark.parametrize("answer", ["nothing there", "silence", "another program"])
+@pytest.mark.parametrize(
+    "answer", ["nothing there", "silence", pytest.param("another program", marks=pytest.mark.slow)]
+)
 def test_an_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     pytest.importorskip("ray").shutdown()
     assert cluster.REACHED + cluster.HEALTHY < 10

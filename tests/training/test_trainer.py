@@ -103,5 +103,5 @@ def test_a_loss_of_ones_own_sees_fresh_views(tmp_path: Path, digits: Dataset) ->
     finally:
         del LOSSES["both"]
     assert len({view.numpy().tobytes() for view in seen}) == len(seen) == 4
-    with pytest.raises(BadInput, match="'nois' is no loss .*did you mean 'noise'"):
+    with pytest.raises(BadInput, match="'nois' is not a known loss .*did you mean 'noise'"):
         Recipe(loss="nois")

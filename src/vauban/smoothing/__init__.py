@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from vauban.registry import import_modules
@@ -21,7 +22,8 @@ def build(spec: str | Spec) -> Smoothing:
 
 def __getattr__(name: str) -> Any:
     """A smoothing by its class name, such as `Gaussian`."""
-    for smoothing in Smoothing.__subclasses__():
-        if smoothing.__name__ == name and smoothing.__module__.startswith(f"{__name__}."):
-            return smoothing
+    for module in [module for key, module in sys.modules.items() if key.startswith(f"{__name__}.")]:
+        found = getattr(module, name, None)
+        if isinstance(found, type) and issubclass(found, Smoothing):
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
