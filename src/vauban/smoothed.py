@@ -171,7 +171,7 @@ class SmoothedClassifier:
         only the label's count (BinoCP): above k = 1 a fixed n with "simuem" may certify more.
 
         `out`: a run folder, which is written, locked and sealed; an existing one is resumed, and Ctrl-C keeps what was counted.
-        `extend`: cast votes beyond the n of a finished run; its certificates are then a second claim. `on`:
+        `extend`: cast 2, 4, 8, … times the n votes of a finished run; its certificates are then another claim. `on`:
         "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
         its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
         `Progress`. `order`: positions in the order in which they are voted on; it changes no claim.

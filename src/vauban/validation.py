@@ -110,10 +110,10 @@ def check_index(index: Any, count: int) -> Ints:
     if index is None:
         return np.arange(count, dtype=np.int64)
     numbers = np.asarray(index)
-    if numbers.shape != (count,) or numbers.dtype.kind not in "iu" or (numbers < 0).any():
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu" or (numbers < 0).any() or (numbers >= 2**63).any():
         raise BadInput(
-            f"index of shape {numbers.shape} and type {numbers.dtype} for {count} inputs: one whole number, zero or more, "
-            "each is needed"
+            f"index of shape {numbers.shape} and type {numbers.dtype} for {count} inputs: one whole number each, from 0 to "
+            "2^63 - 1, is needed"
         )
     if len(np.unique(numbers)) != count:
         raise BadInput("index names an input twice: each input needs a number of its own")

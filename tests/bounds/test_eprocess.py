@@ -45,6 +45,7 @@ def polls(draw: st.DrawFn) -> tuple[int, int, float]:
     return wins, votes, draw(st.sampled_from([min(max(near, 1e-9), 1 - 1e-9), draw(st.floats(0.001, 0.999))]))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(polls())
 def test_never_more_than_the_definition_and_close_where_it_matters(poll: tuple[int, int, float]) -> None:

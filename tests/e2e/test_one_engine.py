@@ -162,37 +162,37 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
     settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
     first = python(settings, out=folder)
     claims, manifest = (folder / "claims.csv").read_bytes(), (folder / "manifest.json").read_bytes()
-    more = python(settings, out=folder, extend=600)
-    assert more.votes_per_input == 600
-    assert more.counts.tolist() == python(settings | {"n": 600}).counts.tolist()  # votes went on at the same addresses
+    more = python(settings, out=folder, extend=800)
+    assert more.votes_per_input == 800
+    assert more.counts.tolist() == python(settings | {"n": 800}).counts.tolist()  # votes went on at the same addresses
     assert (folder / "claims.csv").read_bytes() == claims
     assert (folder / "manifest.json").read_bytes() == manifest
     run = vb.Run.open(folder)
-    assert run.extensions == (600,)
+    assert run.extensions == (800,)
     assert run.certificates() == first
-    assert run.certificates(n=600) == more
-    assert run.verify().extensions == (600,)
-    command_line(settings, folder, "--extend", "600")  # the same again casts no vote
-    command_line(settings, folder, "--extend", "1000")
-    assert vb.Run.open(folder).extensions == (600, 1000)
+    assert run.certificates(n=800) == more
+    assert run.verify().extensions == (800,)
+    command_line(settings, folder, "--extend", "800")  # the same again casts no vote
+    command_line(settings, folder, "--extend", "1600")
+    assert vb.Run.open(folder).extensions == (800, 1600)
     said = CliRunner().invoke(app, ["verify", str(folder)])
-    assert "Extended to 1,000 votes" in said.stdout
+    assert "Extended to 1,600 votes" in said.stdout
     assert "sum of their alphas" in said.stdout
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda f: (f / "claims-600.csv").write_text((f / "claims.csv").read_text()), "claims-600.csv line"),
-        (lambda f: (f / "claims-600.csv").unlink(), "claims-600.csv is missing"),
+        (lambda f: (f / "claims-800.csv").write_text((f / "claims.csv").read_text()), "claims-800.csv line"),
+        (lambda f: (f / "claims-800.csv").unlink(), "claims-800.csv is missing"),
         (lambda f: (f / "extensions.jsonl").write_text(""), "not its next look"),
-        (lambda f: (f / "extensions.jsonl").write_text('{"n":500,"check":"0"}\n'), "line 1"),
+        (lambda f: (f / "extensions.jsonl").write_text('{"n":800,"check":"0"}\n'), "line 1"),
     ],
 )
 def test_a_bent_extension_is_a_lie(tmp_path: Path, change: Any, complaint: str) -> None:
     settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
     python(settings, out=folder)
-    python(settings, out=folder, extend=600)
+    python(settings, out=folder, extend=800)
     change(folder)
     with pytest.raises(vb.errors.Lie, match=complaint):
         vb.Run.open(folder).verify()
@@ -207,6 +207,9 @@ def test_what_cannot_be_extended_is_refused(tmp_path: Path) -> None:
     python(settings, out=tmp_path / "run")
     with pytest.raises(vb.errors.BadInput, match="give a larger number"):
         python(settings, out=tmp_path / "run", extend=200)
+    for n in (300, 600, 1_000):
+        with pytest.raises(vb.errors.BadInput, match="chosen after looking .* 400 is the next"):
+            python(settings, out=tmp_path / "run", extend=n)
     for name in ("sequential", "exact"):
         python(METHODS[name], out=tmp_path / name)
         with pytest.raises(vb.errors.BadInput, match="only a fixed number of votes"):

@@ -148,6 +148,7 @@ def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
     verify_run(tmp_path / "there")
 
 
+@pytest.mark.slow
 def test_a_run_moves_to_the_cluster_and_back(tmp_path: Path, ray_cluster: Any) -> None:
     """Each time Ctrl-C stops it; what was said until then is kept."""
     settings = {"n": 6_000, "alpha": 0.01, "label": "votes", "n0": 50}

@@ -46,7 +46,9 @@ def test_every_published_run_is_kept() -> None:
     assert len(RUNS) > 25
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=[pytest.mark.slow] if "finite-1200" in run else []) for run in RUNS]
+)
 def test_published_claims_are_as_they_were(run: str, tmp_path: Path) -> None:
     verify_run(RESULTS / run)
     found = {asked: claims(run, asked, tmp_path / "claims.csv") for asked in asked_of(run)}

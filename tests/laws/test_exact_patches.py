@@ -207,6 +207,7 @@ def test_the_places_can_prove_more() -> None:
     assert (radii["margin"], radii["position"]) == ([2], [3])
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_changes_nothing(monkeypatch) -> None:
     kinds = [
         ExactBlockLaw(3),
@@ -227,6 +228,7 @@ def test_memory_is_bounded_and_changes_nothing(monkeypatch) -> None:
         assert 0 < np.mean(whole) < 1
 
 
+@pytest.mark.slow
 def test_many_votes_are_counted_exactly() -> None:
     """A lead of one vote among 810,000 decides."""
     there = ExactBlockLaw(1).for_shape((1, 900, 900))

@@ -96,6 +96,7 @@ def test_finite_aggregation_is_never_above_the_least_number_of_buckets(
     cases_tried(tried)
 
 
+@pytest.mark.slow
 def test_finite_aggregation_beats_dividing_by_the_spread() -> None:
     rng = np.random.default_rng(1)
     gained = 0

@@ -287,6 +287,7 @@ def test_seeds_differ_are_repeatable_and_complete_ones_are_left_alone(tmp_path: 
     assert all(torch.equal(a, b) for a, b in zip(weights(tmp_path, SEEK, 0), first, strict=True))
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -> None:
     serial, parallel = tmp_path / "serial", tmp_path / "parallel"
     for folder, jobs in ((serial, 1), (parallel, 2)):

@@ -20,7 +20,7 @@ def words(count: int, size: int) -> torch.Tensor:
     return Stream(Seed.of(5), "count", 0).words(0, count, size, CPU)
 
 
-@pytest.mark.parametrize("sigma", [0.01, 0.25, 3.0, 20.0])
+@pytest.mark.parametrize("sigma", [0.01, 0.25, 3.0, pytest.param(20.0, marks=pytest.mark.slow)])
 def test_the_guide_table_gives_what_the_search_gives(sigma: float) -> None:
     table = law(f"gaussian:sigma={sigma}").rounded(255)
     noise = GridNoise(table)
@@ -58,7 +58,7 @@ def unpacked(table: RoundedNoise, row: np.ndarray, size: int) -> list[int]:
     return values[:size]
 
 
-@pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0, 60.0])
+@pytest.mark.parametrize("sigma", [0.01, 0.5, 5.0, pytest.param(60.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("size", [1, 2, 3, 50, 784, 3072, 5000])
 def test_packed_numbers_are_the_same_on_both_paths_and_by_hand(
     sigma: float, size: int, monkeypatch: pytest.MonkeyPatch
@@ -103,7 +103,7 @@ def test_packed_numbers_have_the_rounded_law_and_are_independent() -> None:
     assert np.abs(together - np.eye(8)).max() < 5 / 4000**0.5
 
 
-@pytest.mark.parametrize("sigma", [0.01, 0.25, 2.0, 60.0])
+@pytest.mark.parametrize("sigma", [0.01, 0.25, 2.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_packed_words_suffice(sigma: float) -> None:
     """By the exact binomial tail: running out of words is as unlikely as the deviation says."""
     table = law(f"gaussian:sigma={sigma}").rounded(255)

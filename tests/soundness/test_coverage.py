@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -196,3 +196,26 @@ def test_a_label_chosen_by_the_counted_votes_breaks_alpha_and_half_of_it_mends_t
     sampled = np.random.default_rng(11).multinomial(40, (0.5, 0.5), size=TRIALS)
     claimed = ~derive(sampled, sampled.argmax(axis=1), LAW, alpha=ALPHA).abstained
     assert too_often(int(claimed.sum()), TRIALS, ALPHA)
+
+
+def test_doublings_of_n_keep_their_alphas_and_a_number_chosen_after_looking_does_not(
+    cases_tried: Callable[[int], None],
+) -> None:
+    """Why a run is extended to 2, 4, 8, … times its n only: exact probabilities of any false claim about p = 1/2."""
+    n, alpha, p = 25, 0.02, 0.5
+
+    def any_false(looks: set[int]) -> float:
+        """That some look's lower bound is above p: dynamic programming over the number of wins."""
+        alive, lost = np.array([1.0]), 0.0
+        for votes in range(1, max(looks) + 1):
+            alive = np.append(alive * (1 - p), 0.0) + np.append(0.0, alive * p)
+            if votes in looks:
+                bounds = lower_bound(np.arange(votes + 1), votes, alpha)
+                lost += alive[bounds >= p].sum()
+                alive[bounds >= p] = 0.0
+        return lost
+
+    for j in range(5):
+        assert any_false({n * 2**i for i in range(j + 1)}) <= (j + 1) * alpha
+    assert any_false({n, *range(n + 1, 16 * n)}) > 2 * alpha  # one free choice costs more than two alphas
+    cases_tried(16 * n)

@@ -37,8 +37,8 @@ ExtendOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="continue a finished run to this many votes per input: a second claim, since n was chosen after looking; the "
-        "failure probability of both together is at most the sum of their alphas",
+        help="continue a finished run to this many votes per input, 2, 4, 8, … times its n: another claim; the claims at n "
+        "and at every doubling up to it fail together with probability at most the sum of their alphas",
     ),
 ]
 RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]

@@ -37,8 +37,8 @@ def verify(
         )
     for n in verdict.extensions:
         typer.echo(
-            f"Extended to {n:,} votes: claims-{n}.csv is a second claim; the failure probability of both together is at "
-            "most the sum of their alphas."
+            f"Extended to {n:,} votes: claims-{n}.csv is another claim at its own alpha; the claims at the run's n and at every "
+            "doubling of it up to here fail together with probability at most the sum of their alphas."
         )
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

@@ -351,8 +351,8 @@ def check_inputs(num_classes: int, index: list[int], label: list[int] | None) ->
         raise ValueError("the number of classes, indices and labels, which must be whole numbers")
     if num_classes < 2:
         raise ValueError(f"the number of classes, {num_classes}")
-    if len(set(index)) != len(index) or not index:
-        raise ValueError("the indices, which must differ")
+    if len(set(index)) != len(index) or not index or min(index) < 0 or max(index) >= 2**63:
+        raise ValueError("the indices, which must differ and be 0 or more, of 63 bits")
     if label is not None and len(label) != len(index):
         raise ValueError("the number of labels")
     if any(not 0 <= one < num_classes for one in label or []):

@@ -152,7 +152,12 @@ def read_record(folder: Path, manifest: Manifest | None = None) -> tuple[RunReco
 
 
 def extend_method(method: Method, ns: list[int]) -> Method:
-    """The method with extensions to these numbers of votes, each more than the one before."""
+    """The method with extensions to these numbers of votes, each more than the one before.
+
+    Only doublings of n: looks that are fixed before the first vote, whoever decides later which of them to take. The claims
+    at n and at its first j doublings then err with probability at most (j + 1) alpha together. For an N chosen freely after
+    looking there is no such bound: the N that suits the counts best would be taken.
+    """
     if not isinstance(method, FixedMethod):
         raise BadInput(
             f"only a fixed number of votes can be extended, and this run is {method.name}: start another one with --out"
@@ -161,6 +166,12 @@ def extend_method(method: Method, ns: list[int]) -> Method:
     for n in ns:
         if n <= most:
             raise BadInput(f"extend={n}: the run already has {most:,} votes per input; give a larger number")
+        doublings, rest = divmod(n, method.settings.n or 0)
+        if rest or doublings & (doublings - 1):
+            raise BadInput(
+                f"extend={n} with n={method.settings.n}: a number chosen after looking proves nothing at this alpha; only n "
+                f"times 2, 4, 8, … are fixed beforehand: {2 * most:,} is the next"
+            )
         most = n
     return replace(method, extensions=(*method.extensions, *ns))
 

@@ -26,7 +26,7 @@ class Verdict:
     """The result of a successful verification.
 
     `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
-    the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is a second claim.
+    the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is another claim.
     """
 
     inputs: int
