@@ -109,3 +109,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tried = sum(count for report in reports for name, count in report.user_properties if name == "cases tried")
     if tried:
         terminalreporter.write_line(f"brute force: {tried:,} cases tried, no violation")
+
+
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are called for votes alone, so that a test can count its calls."""
+    for kind in ("sampler.Sampler", "enumerator.Enumerator"):
+        monkeypatch.setattr(
+            f"vauban.engine.{kind}.probe", lambda self, inputs, rows_must_agree=False, again=False: True
+        )
+        monkeypatch.setattr(f"vauban.engine.{kind}.probe_hashes", lambda self, inputs: ("views", "scores"))

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,21 @@ def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
         digest.update(f"{array.dtype.name} {array.shape}\n".encode())
         digest.update(little.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def files_sha256(paths: Iterable[str | Path]) -> dict[str, str] | None:
+    """The sha256 of each file by its name; None if there are none."""
+    found: dict[str, str] = {}
+    for path in map(Path, paths):
+        if path.name in found:
+            raise BadInput(f"two files are named {path.name}: give each file that a model reads a name of its own")
+        try:
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as problem:
+            raise BadInput(
+                f"{path} cannot be read ({problem.strerror}): a file that the model reads is needed"
+            ) from None
+    return found or None
 
 
 def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]:

@@ -20,7 +20,7 @@ from vauban.errors import BadInput, Incomplete
 from vauban.laws.exact import ExactLaw
 from vauban.laws.from_counts import refuse_too_few
 from vauban.laws.law import AnyLaw, Law
-from vauban.stopping.policies import Policy, Rule, policy
+from vauban.stopping.policies import Policy, Rule, policy, refuse_other_claims
 from vauban.validation import check_alpha, check_k, check_n0, check_seconds, check_votes, refuse_sampled_settings
 from vauban.votes import BallotVotes, CountRequest, CountRequests, KeptCounts, SampledVotes, VoteTable, counts_at
 
@@ -332,15 +332,7 @@ class SequentialMethod(SampledMethod):
         return certs.about(votes.index, votes.truth, where)
 
     def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
-        s = self.settings
-        others = [f"{key}={value}" for key, value in changes.items() if value != getattr(s, key)]
-        others += [] if law.spec == self.law.spec else [f"smoothing={law.spec}"]
-        if others:
-            raise BadInput(
-                f"{', '.join(others)}: this run stopped each input by {s.stop} at k={s.k}, alpha={s.alpha:g}, and votes "
-                "stopped for one claim cannot prove another; certify again with these settings, or cast a fixed number of "
-                "votes (--stop fixed), from which any claim can be derived"
-            )
+        refuse_other_claims(asdict(self.settings) | {"smoothing": self.law.spec}, changes | {"smoothing": law.spec})
         return self
 
 

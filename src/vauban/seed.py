@@ -21,13 +21,14 @@ class Seed:
     """
 
     secret: bytes
+    kind: str = "system"
 
     @classmethod
     def of(cls, number: int | None) -> Seed:
         """The seed of a number, or a fresh one."""
         if number is None:
             return cls(secrets.token_bytes(32))
-        return cls(hashlib.sha256(f"vauban seed {number}".encode()).digest())
+        return cls(hashlib.sha256(f"vauban seed {number}".encode()).digest(), "number")
 
     @property
     def commitment(self) -> str:

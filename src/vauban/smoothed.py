@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,9 @@ from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, device_name, threads
 from vauban.engine.sampler import Sampler, make_sampler
-from vauban.errors import BadInput
+from vauban.engine.scheduler import VotingJob
+from vauban.errors import BadInput, RunRefused
+from vauban.files import files_sha256
 from vauban.inputs import Batch, Inputs, collect, prepare
 from vauban.laws.exact import Ballots
 from vauban.laws.law import Law
@@ -31,7 +31,7 @@ from vauban.seed import Seed
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.validation import check_at_least_one, check_num_classes
-from vauban.votes import Record, VoteTable
+from vauban.votes import Record
 
 Callback = Callable[[int], None]
 
@@ -50,7 +50,9 @@ class SmoothedClassifier:
     `inputs.prepare`). `input_range`: allowed input values, None for no limit. `channels_last`: the memory layout; None takes the
     faster one. `precision` of the network: "fp32", "tf32", "bf16" or "fp16"; views are made in float32 and cast, a module is
     copied and cast; a claim in one precision does not hold in another. `compile`: use torch.compile; "tuned" also times kernels
-    for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it.
+    for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it. `stochastic`:
+    for a model that is random by design, "views" calls it with one view at a time, "rows" with many whose votes are
+    independent. `depends`: files that the model reads, whose hashes a run keeps.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -75,6 +77,8 @@ class SmoothedClassifier:
         block: int | None = None,
         precision: str = "fp32",
         compile: bool | str = False,
+        stochastic: str | None = None,
+        depends: Sequence[str | Path] = (),
     ):
         self.base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
         module = self.base.module
@@ -94,10 +98,11 @@ class SmoothedClassifier:
         if isinstance(module, torch.nn.Module):
             device = device or next((p.device for p in module.parameters()), None)
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
-        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last)
+        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic)
         self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more")
         self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more must be made ahead")
         self.block, self.compile = block, compile
+        self.depends = files_sha256(depends)
         self.arithmetic, self.input_range = arithmetic, input_range
         self._samplers: dict[Any, Sampler | Enumerator] = {}
 
@@ -130,9 +135,9 @@ class SmoothedClassifier:
         vote = self._executor(on)
         with self.ready(batch.inputs):
             sampler = self.sampler(batch.inputs, method)
-            sampler.probe(batch.inputs.values)
+            sampler.probe(batch.inputs.values, method.shares_shapes)
             secret = None if law.exact else Seed.of(seed)
-            for _, record, _ in vote(_Job(self, batch, method, sampler, secret, votes, progress, "predicting")):
+            for _, record, _ in vote(VotingJob(self, batch, method, sampler, secret, votes, progress, "predicting")):
                 votes.add(record)
         return predictions(method, votes)
 
@@ -191,7 +196,7 @@ class SmoothedClassifier:
             seconds=seconds,
             seed=seed,
         )
-        method = method_for(settings, law, self.num_classes, batch.shape, self.deviation(batch.inputs))
+        method = self._method(settings, batch)
         if method.endless and out is None and seconds is None:
             raise BadInput("stop=anytime has no last vote: say how many seconds it may take, or use grid or target")
         if chosen == "given" and batch.labels is None:
@@ -207,16 +212,25 @@ class SmoothedClassifier:
             shape = {} if there is None else {"rows": there.rows, "block": there.block}
             sampler = self.sampler(batch.inputs, method, **shape)
             secret = None if law.exact else store.seed(seed)
-            manifest = self._manifest(batch, method, sampler, secret)
-            store.begin(manifest, lambda: sampler.probe(batch.inputs.values), secret, extend)
+
+            differ = self._rows_differ(sampler, batch, method) if there is None else bool(there.rows_differ)
+            method = self._method(settings, batch, differ)
+            store.begin(self._manifest(batch, method, sampler, secret, differ), secret, extend)
             method, votes = store.record.method, store.record.votes
-            job = _Job(self, batch, method, sampler, secret, votes, progress, "certifying", seconds, order)
+            job = VotingJob(self, batch, method, sampler, secret, votes, progress, "certifying", seconds, order)
+            needed = bool(method.pending(votes))
+            if needed and self._rows_differ(sampler, batch, method) != differ:
+                raise RunRefused(
+                    f"{out}: scores depend on the row of a batch where they did not, or no longer: another --out"
+                )
             try:
                 for _, record, _ in vote(job):
                     store.keep(record)
             except KeyboardInterrupt:
                 if not method.endless:
                     raise
+            if needed:
+                self._rows_differ(sampler, batch, method, again=True)
             return store.finish()
 
     def ballots(self, x: Any, progress: Any = False) -> Ballots:
@@ -229,7 +243,7 @@ class SmoothedClassifier:
         with self.ready(batch.inputs):
             sampler = self.sampler(batch.inputs, method)
             sampler.probe(batch.inputs.values)
-            for _, piece, _ in _Job(self, batch, method, sampler, None, votes, progress, "voting").vote_here():
+            for _, piece, _ in VotingJob(self, batch, method, sampler, None, votes, progress, "voting").vote_here():
                 votes.add(piece)  # type: ignore[arg-type]
         return votes.ballots(range(len(batch)))
 
@@ -261,6 +275,16 @@ class SmoothedClassifier:
                 f"them, vauban train --smoothing {law.spec} --out model.safetensors"
             )
         return inputs
+
+    def _method(self, settings: CertifySettings, batch: Batch, rows_differ: bool = False) -> Method:
+        """The method behind settings, by a proof that needs no determinism where the base classifier has none."""
+        law = self.smoothing.law
+        proven = law if self.network.stochastic is None and not rows_differ else law.without_determinism()
+        return method_for(settings, proven, self.num_classes, batch.shape, self.deviation(batch.inputs))
+
+    def _rows_differ(self, sampler: Any, batch: Batch, method: Method, again: bool = False) -> bool:
+        """Check that the base classifier judges each view by itself; whether its scores depend on the row."""
+        return not sampler.probe(batch.inputs.values, method.shares_shapes, again)
 
     def deviation(self, inputs: Inputs) -> float:
         """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
@@ -299,7 +323,9 @@ class SmoothedClassifier:
         if name not in SMOOTHINGS and name not in SMOOTHINGS.names():
             raise BadInput(f"{name} has no text form to store in a run folder: certify in memory, without out")
 
-    def _manifest(self, batch: Batch, method: Method, sampler: Sampler | Enumerator, secret: Seed | None) -> Manifest:
+    def _manifest(
+        self, batch: Batch, method: Method, sampler: Sampler | Enumerator, secret: Seed | None, rows_differ: bool
+    ) -> Manifest:
         """The manifest of a call: everything its claims depend on."""
         network, inputs, law = self.network, batch.inputs, self.smoothing.law
         shared = isinstance(sampler, Sampler) and (sampler.blocks > 1 or method.shares_shapes)
@@ -313,6 +339,8 @@ class SmoothedClassifier:
             block=sampler.block_size if shared and isinstance(sampler, Sampler) else None,
             compile=getattr(sampler, "compiled", False) or None,
             by_blocks=network.by_blocks or None,
+            stochastic=network.stochastic,
+            rows_differ=rows_differ or None,
         )
         on_grid = inputs.levels is not None
         preprocessing = "8-bit values divided by 255" if on_grid else "floats as given"
@@ -327,7 +355,7 @@ class SmoothedClassifier:
                 preprocessing=preprocessing,
             ),
             compute=compute,
-            model=ModelSection(*self.identity()),
+            model=ModelSection(*self.identity(), self.depends, *sampler.probe_hashes(inputs.values)),
             data=DataSection(
                 spec=batch.spec,
                 sha256=batch.sha256,
@@ -338,6 +366,7 @@ class SmoothedClassifier:
                 names=batch.names,
             ),
             commitment=None if secret is None else secret.commitment,
+            seed_kind=None if secret is None else secret.kind,
             versions={"vauban": __version__, **{name: version(name) for name in ("numpy", "scipy", "mpmath")}},
         )
 
@@ -350,44 +379,10 @@ class SmoothedClassifier:
         spec = self.base.spec or model_name(self.base.module)
         return spec, model_fingerprint(self.base.module, spec)
 
-    def _executor(self, on: str | None) -> Callable[[_Job], Iterator[tuple[int, Record, bool]]]:
+    def _executor(self, on: str | None) -> Callable[[VotingJob], Iterator[tuple[int, Record, bool]]]:
         """The function that casts the votes of a job: in this process, or on the workers of a Ray cluster."""
         if on in (None, "here"):
-            return _Job.vote_here
+            return VotingJob.vote_here
         from vauban.engine.worker_pool import ray_executor
 
         return ray_executor(on, self.base.module)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What an executor needs to cast the votes of one call and to report progress."""
-
-    smoothed: SmoothedClassifier
-    batch: Batch
-    method: Method
-    sampler: Any
-    secret: Seed | None
-    votes: VoteTable
-    progress: Any
-    doing: str
-    seconds: float | None = None
-    order: Any = None
-
-    def vote_here(self) -> Iterator[tuple[int, Record, bool]]:
-        """Cast every missing vote in this process: the item's key, the record, and whether it is the item's last."""
-        pending = self.sampler.pending(self.method, self.votes, self.batch.inputs.values, self.order)
-        with self.reporting() as (on_votes, on_input):
-            deadline = None if self.seconds is None else time.monotonic() + self.seconds
-            for item in self.sampler.run(pending, self.method, self.secret, on_votes=on_votes, deadline=deadline):
-                if item[2] and on_input:
-                    on_input(1)
-                yield item
-
-    def reporting(self) -> AbstractContextManager[tuple[Callback | None, Callback | None]]:
-        """Context manager that yields two callbacks: for votes as they are counted, and for inputs as they are decided."""
-        if self.progress is False:
-            return nullcontext((None, None))
-        from vauban.report.progress import reporting
-
-        return reporting(self.progress, self.doing, self.method, self.votes, self.seconds)

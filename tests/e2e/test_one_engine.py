@@ -131,6 +131,8 @@ BECOMES = {
     "compile": "SmoothedClassifier(compile)",
     "tune": "SmoothedClassifier(compile)",
     "arithmetic": "SmoothedClassifier(arithmetic)",
+    "stochastic": "SmoothedClassifier(stochastic)",
+    "depends": "SmoothedClassifier(depends)",
     "device": "SmoothedClassifier(device)",
     "on": "on",
     "extend": "extend",

@@ -68,6 +68,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_tallies(tmp_path: Path,
         verify_run(folder)
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_many_interruptions_of_one_run(tmp_path: Path, half_spaces: Model) -> None:
     attempts = 0
     while True:
@@ -100,6 +101,7 @@ def test_a_run_without_a_given_seed_resumes_with_its_own(tmp_path: Path, half_sp
     assert (tmp_path / "run" / "seed").read_text().strip() not in (tmp_path / "run" / "manifest.json").read_text()
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_a_finished_run_casts_no_more_votes(tmp_path: Path, half_spaces: Model) -> None:
     whole = run(tmp_path / "run", half_spaces)
     assert run(tmp_path / "run", failing_after(half_spaces, 0)) == whole
@@ -219,6 +221,7 @@ def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spac
     verify_run(tmp_path / "run")
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_a_seal_does_not_outlive_the_votes_it_closed(tmp_path: Path, half_spaces: Model) -> None:
     whole = run(tmp_path / "run", half_spaces)
     kept = (tmp_path / "run" / TALLIES).read_bytes().splitlines(keepends=True)

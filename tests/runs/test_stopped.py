@@ -75,6 +75,7 @@ def failing_after(model: Model, calls: int, error: type[BaseException] = Interru
     return fails
 
 
+@pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize(
     "settings", [TARGET, GRID, {"n": 2_000, "alpha": 0.01, "stop": "target:radius=0.15,test=eprocess"}]
 )
@@ -185,6 +186,7 @@ def test_top_k_by_the_labels_count(tmp_path: Path, half_spaces: Model) -> None:
         run(tmp_path / "simuem", half_spaces, {"k": 2, "n": 2_000, "stop": "target:radius=0.15", "bounds": "simuem"})
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_anytime_grows_and_ctrl_c_keeps_what_was_earned(tmp_path: Path, half_spaces: Model) -> None:
     folder = tmp_path / "run"
     run(folder, failing_after(half_spaces, 60, KeyboardInterrupt), ANYTIME)

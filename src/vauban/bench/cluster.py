@@ -15,7 +15,8 @@ import torch
 
 from vauban.engine.cluster import RayCluster, connect, read_cluster
 from vauban.engine.network import device_name
-from vauban.engine.sampler import PendingInput, Sampler
+from vauban.engine.sampler import Sampler
+from vauban.engine.scheduler import PendingInput
 from vauban.engine.worker_pool import REPORTS, WorkerPool, worker_setup
 from vauban.errors import BadInput, MissingExtra
 from vauban.files import Log

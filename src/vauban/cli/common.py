@@ -42,6 +42,13 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
 SeedOption = Annotated[
     int | None, typer.Option(help="seed of the noise [from the operating system]", show_default=False)
 ]
+StochasticOption = Annotated[
+    str | None,
+    typer.Option(
+        help="for a model that is random by design: views calls it with one view at a time, rows with many whose votes are "
+        "independent"
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

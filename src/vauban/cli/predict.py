@@ -28,6 +28,7 @@ def predict(
     precision: common.PrecisionOption = "fp32",
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
+    stochastic: common.StochasticOption = None,
     seed: common.SeedOption = None,
     on: OnOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write CSV: index,labels,abstained")] = None,
@@ -51,6 +52,7 @@ def predict(
         in_flight=read_in_flight(batch),
         precision=precision,
         compile="tuned" if tune else compile,
+        stochastic=stochastic,
     )
     if out:
         check_out(out)

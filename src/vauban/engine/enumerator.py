@@ -9,7 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.engine.network import Network, check_invariance, in_precision, not_comparable, votes_of
+from vauban.engine.network import (
+    Network,
+    check_independence,
+    in_precision,
+    not_comparable,
+    refuse_nan,
+    tensor_hashes,
+    votes_of,
+)
 from vauban.engine.sampler import choose_in_flight, choose_rows
 from vauban.errors import BadInput
 from vauban.inputs import Inputs
@@ -127,24 +135,28 @@ class Enumerator:
             self._refuse_nan(votes)
             yield first, votes.astype(bool) if votes.ndim == 2 else votes
 
-    def probe(self, inputs: torch.Tensor) -> None:
-        """Check on one shape of views from the whole run that the base classifier's scores for a view depend on nothing else:
-        the same views are re-run in other rows with other neighbours, and scores must match bit for bit."""
-        spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
-        shape = self._views(inputs, 0, spread)
+    def probe(self, inputs: torch.Tensor, rows_must_agree: bool = True, again: bool = False) -> bool:
+        """Check on views from the whole run that the base classifier judges each by itself, in every row alike."""
+        spread = torch.linspace(0, len(inputs) * self.views - 1, 2 * self.rows).long()
+        views = torch.cat([self._views(inputs, 0, spread[0::2]), self._views(inputs, 0, spread[1::2])])
 
         def reordered(order: torch.Tensor) -> torch.Tensor:
-            return self._scores(self.network.laid_out(shape[order.to(shape.device)]))
+            return self._scores(self.network.laid_out(views[order.to(views.device)]))
 
         with torch.inference_mode():
-            check_invariance(
-                reordered,
-                self.rows,
-                check=lambda scores: self._refuse_nan(votes_of(scores).cpu().numpy()),
-                why="exact claims need",
-                advice=f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
-                "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100",
-            )
+            if not check_independence(reordered, self.rows, self.network.model, refuse_nan):
+                raise BadInput(
+                    f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
+                    "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100"
+                )
+        return True
+
+    def probe_hashes(self, inputs: torch.Tensor) -> tuple[str, ...]:
+        """Hashes of one shape of views spread over these inputs [m, ...], and of their scores."""
+        with torch.inference_mode():
+            spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
+            views = self._views(inputs, 0, spread)
+            return tensor_hashes(views, self._scores(views))
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of one shape of views spread over these inputs [m, ...]."""
@@ -200,6 +212,11 @@ def make_enumerator(
 ) -> Enumerator:
     """The enumerator for these inputs; `rows` and `in_flight` are chosen by size where they are None."""
     law, shape = method.listed, inputs.values.shape[1:]
+    if network.stochastic is not None:
+        raise BadInput(
+            f"stochastic={network.stochastic!r} with {law.spec}, which is exact: exact claims need a base classifier that always "
+            "gives the same answer; use a sampled smoothing"
+        )
     if compile:
         raise BadInput(
             f"compile={compile} with {law.spec}, which is exact: only sampled votes are compiled; leave it out"

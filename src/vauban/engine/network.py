@@ -7,6 +7,9 @@ type or memory layout.
 from __future__ import annotations
 
 import copy
+import itertools
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,15 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import gammaincc
 from torch import nn
 
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput
+from vauban.files import arrays_sha256
 from vauban.specs import choose
 
 Model = Callable[[torch.Tensor], Any]
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+STOCHASTIC = ("views", "rows")
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -45,15 +52,22 @@ class Network:
 
     `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` is the
     model that votes: the caller's own, or a copy with the caller's tensors.
+    `stochastic`: how a base classifier that is random by design is called: "views", one view at a time, "rows", many views whose
+    votes are declared independent; None for one that always gives the same answer.
     """
 
     source: Model
     device: torch.device
     precision: str = "fp32"
     channels_last: bool | None = None
+    stochastic: str | None = None
     model: Model = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.stochastic not in (None, *STOCHASTIC):
+            raise BadInput(
+                f"stochastic={self.stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None"
+            )
         check_precision(self.precision, self.device)
         self.model = self.source
 
@@ -217,37 +231,143 @@ def not_comparable(views: int) -> BadInput:
     )
 
 
-def check_invariance(
-    reordered: Callable[[torch.Tensor], torch.Tensor],
-    blocks: int,
-    *,
-    why: str,
-    advice: str,
-    check: Callable[[torch.Tensor], None] = lambda scores: None,
-) -> None:
-    """Run one shape of `blocks` equal blocks, then the same views in other rows with other neighbours; scores must match bit
-    for bit.
+def tensor_hashes(*tensors: torch.Tensor) -> tuple[str, ...]:
+    """The sha256 of each tensor's values in float32."""
+    return tuple(arrays_sha256(tensor.float().cpu().contiguous().numpy()) for tensor in tensors)
 
-    `reordered(order)`: scores [rows, classes] of the shape whose i-th block is block order[i], int64 [blocks]. `why`: what needs
-    a base classifier that judges each view by itself; `advice`: the error where scores depend on the row. `check` may refuse
-    the first scores.
+
+def refuse_nan(scores: torch.Tensor) -> None:
+    """Refuse scores [rows, classes] of which some are NaN."""
+    bad = int((votes_of(scores) == scores.shape[1]).sum())
+    if bad:
+        raise not_comparable(bad)
+
+
+def check_dispersion(calls: NDArray[np.integer], num_classes: int) -> None:
+    """Refuse votes [calls, rows] of a random base classifier that vary more between calls than independent rows can.
+
+    Every call sees the same views. For each class the variance of its votes per call, over what independent rows give, is about
+    chi-squared; one coin for a whole batch makes it as many times larger as there are rows. Refused at one in a million.
     """
-    own = torch.arange(blocks)
+    for label in range(num_classes):
+        votes = calls == label
+        expected = float((votes.mean(axis=0) * (1 - votes.mean(axis=0))).sum()) * len(calls) / (len(calls) - 1)
+        if (
+            expected > 0
+            and gammaincc((len(calls) - 1) / 2, (len(calls) - 1) * votes.sum(axis=1).var(ddof=1) / expected / 2) < 1e-6
+        ):
+            raise BadInput(
+                "stochastic='rows': the votes of one call are not independent (their counts vary more from call to call than "
+                "independent rows allow): declare stochastic='views', one view per call"
+            )
+
+
+def check_independence(
+    reordered: Callable[[torch.Tensor], torch.Tensor],
+    parts: int,
+    model: Model,
+    check: Callable[[torch.Tensor], None] = lambda scores: None,
+) -> bool:
+    """Refuse a base classifier whose scores for a view depend on chance or on the other views of a batch: votes would not be
+    independent. Returns whether the scores are also the same wherever in the batch a view stands.
+
+    `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
+    is a view, or a block of views. The same shape is run 3 to 20 times, for about two seconds; then, for each bit of a part's
+    position, the parts that have it are replaced, and those that have not, so that every part gets another neighbour; scores of
+    parts that stay must match bit for bit. `check` may refuse the first scores.
+    """
+    own = torch.arange(parts)
 
     def scores(order: torch.Tensor) -> torch.Tensor:
         found = reordered(order)
-        return found.clone().view(blocks, -1, found.shape[1])
+        return found.cpu().clone().view(parts, -1, found.shape[1])
 
+    state, began = _State.of(model), time.monotonic()
     first = scores(own)
+    seconds = time.monotonic() - began
     check(first.flatten(0, 1))
-    if not torch.equal(first, scores(own)):
-        raise BadInput(f"the model gave two answers to the same views: {why} one that does not change")
-    for kept, other in ((0, 0), (1, blocks - 1)):
-        neighbours = torch.where(own % 2 == kept, own, other)  # every second block stays; one block replaces all others
-        if not torch.equal(first[kept::2], scores(neighbours)[kept::2]):
+    state.refuse_change(model)
+    for _ in range(min(_MOST_REPEATS, max(_LEAST_REPEATS, int(_PROBE_SECONDS / max(seconds, 1e-6)))) - 1):
+        if not torch.equal(first, scores(own)):
+            raise BadInput(f"the model gave two answers to the same views: {_IS_RANDOM}")
+    bits = (parts - 1).bit_length()
+    for bit, has, shift in itertools.product(range(bits), (0, 1), range(max(1, _LEAST_NEIGHBOURS // max(1, 2 * bits)))):
+        replaced = (own >> bit) & 1 == has
+        found = scores(torch.where(replaced, (own + shift) % parts + parts, own))
+        if not torch.equal(first[~replaced], found[~replaced]):
             raise BadInput(
-                f"the model's answer to a view depends on the other views of the batch: {why} one that judges each by itself "
-                "(is a normalisation layer still training?)"
+                "the model's answer to a view depends on the other views of the batch: a base classifier that judges each "
+                "view by itself is needed (is a normalisation layer still training? call model.eval())"
             )
-    if not torch.equal(first, scores(own.roll(1)).roll(-1, 0)):
-        raise BadInput(advice)
+    agree = all(torch.equal(first[order], scores(order)) for order in (own.roll(1), own.flip(0)))
+    state.refuse_change(model)
+    return agree
+
+
+_PROBE_SECONDS, _LEAST_REPEATS, _MOST_REPEATS, _LEAST_NEIGHBOURS = 2.0, 3, 20, 8
+
+_IS_RANDOM = "votes need one that does not change. If it is random by design, say so: stochastic='views' or 'rows' (--stochastic)"
+
+
+@dataclass(frozen=True)
+class _State:
+    """The random generators of the process, and the buffers of a module, which a base classifier must leave as they are."""
+
+    generators: dict[str, Any]
+    buffers: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, model: Model) -> _State:
+        buffers = dict(model.named_buffers()) if isinstance(model, nn.Module) else {}
+        return cls(generator_states(), {name: buffer.clone() for name, buffer in buffers.items()})
+
+    def refuse_change(self, model: Model) -> None:
+        now = _State.of(model)
+        for name, before in self.generators.items():
+            if not _same_state(before, now.generators[name]):
+                raise BadInput(f"the model draws random numbers ({name}'s generator moved): {_IS_RANDOM}")
+        for name, buffer in self.buffers.items():
+            if not torch.equal(buffer, now.buffers[name]):
+                raise BadInput(
+                    f"a call changes the model's buffer {name}: a base classifier that stays as it is is needed (is a "
+                    "normalisation layer still training?)"
+                )
+
+
+def generator_states() -> dict[str, Any]:
+    """The states of torch's, NumPy's and Python's generators."""
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state(),
+        "random": random.getstate(),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["torch.cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+@contextmanager
+def seeded_generators(seed: int) -> Iterator[None]:
+    """Seed torch's, NumPy's and Python's generators, and put them back into their states afterwards."""
+    before = generator_states()
+    try:
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        yield
+    finally:
+        torch.set_rng_state(before["torch"])
+        np.random.set_state(before["numpy"])
+        random.setstate(before["random"])
+        if "torch.cuda" in before:
+            torch.cuda.set_rng_state_all(before["torch.cuda"])
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same_state, one, other))
+    return bool(one == other)

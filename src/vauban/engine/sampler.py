@@ -12,8 +12,17 @@ from numpy.typing import NDArray
 
 from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
 from vauban.engine.device_memory import fitting_rows, ran_out
-from vauban.engine.network import Network, check_invariance, in_precision, not_comparable, votes_of
-from vauban.engine.scheduler import Scheduler, ViewBlock, Work
+from vauban.engine.network import (
+    Network,
+    check_dispersion,
+    check_independence,
+    in_precision,
+    refuse_nan,
+    seeded_generators,
+    tensor_hashes,
+    votes_of,
+)
+from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs
 from vauban.methods import Method, SampledMethod
@@ -21,11 +30,21 @@ from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
 from vauban.smoothing.random import Stream, addresses, round_keys, words_of
 from vauban.validation import check_at_least_one
-from vauban.votes import KeptCounts, SampledVotes, Tally, counts_at
+from vauban.votes import SampledVotes, Tally, counts_at
 
-Made = torch.Tensor | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
+
+@dataclass(frozen=True)
+class SeededViews:
+    """The views of one shape, and the seed of the generators from which a random base classifier draws."""
+
+    views: torch.Tensor
+    seed: int
+
+
+Made = torch.Tensor | SeededViews | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
 
 _PLAIN = 2**31  # numbers of views made on a GPU before it is worth compiling the noise
+_DISPERSION_CALLS = 40  # calls by which a random base classifier is tried
 _NEAR = 100  # the block size to come close to where inputs share a shape
 
 
@@ -49,26 +68,6 @@ def choose_block(rows: int) -> int:
     [50, 100, 100, 128, 128]
     """
     return min((part for part in range(1, rows + 1) if rows % part == 0), key=lambda part: abs(part - _NEAR))
-
-
-@dataclass(frozen=True)
-class PendingInput:
-    """An input `x` [...] that needs votes: its number in the data set, its label if known, and the counts it already has."""
-
-    number: int
-    x: torch.Tensor
-    label: int | None
-    kept: KeptCounts
-
-    @property
-    def key(self) -> int:
-        """Identifies the input in a run."""
-        return self.number
-
-    def after(self, tally: Tally) -> PendingInput:
-        """The same input with one more tally."""
-        label = int(tally.counts.argmax()) if tally.stage == "choose" else self.label
-        return replace(self, label=label, kept=self.kept.after(tally))
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,11 @@ class Sampler:
         full = [*blocks, *[blocks[-1]] * (self.blocks - len(blocks))]
         pictures = full[0].x[None] if len(full) == 1 else torch.stack([block.x for block in full])
         with torch.inference_mode():
-            return self._made(pictures, [block.stream for block in full], [block.start for block in full])
+            made = self._made(pictures, [block.stream for block in full], [block.start for block in full])
+        if self.network.stochastic is None:
+            return made
+        assert isinstance(made, torch.Tensor)
+        return SeededViews(made, full[0].stream.generator_seed(full[0].start))
 
     def _made(self, pictures: torch.Tensor, streams: Sequence[Stream], starts: Sequence[int]) -> Made:
         if self.device.type != "cpu" or self._fuses:
@@ -210,6 +213,9 @@ class Sampler:
     def answer(self, made: Made) -> Answer:
         """Run the base classifier on one shape."""
         with torch.inference_mode(), in_precision(self.network.precision, self.device):
+            if isinstance(made, SeededViews):
+                with seeded_generators(made.seed):
+                    return Answer.of(*self.votes_and_scores(made.views))
             if isinstance(made, torch.Tensor):
                 program = (
                     self._cached("network", lambda: compiled(self.votes_and_scores, how=self.compiled))
@@ -225,27 +231,79 @@ class Sampler:
         scores = self.network.scores(views, self.num_classes)
         return votes_of(scores).int(), scores
 
-    def probe(self, inputs: torch.Tensor) -> None:
-        """Run the model once on `inputs` [m, ...], with noise that no run uses, so that a model with unusable scores is refused
-        before a run begins; where several blocks share a shape, check that they do not change each other's scores."""
-        blocks = self.probe_blocks(inputs, range(self.blocks))
-        first = self.answer(self.made(blocks)).votes()
-        if (first == self.num_classes).any():
-            raise not_comparable(int((first == self.num_classes).sum()))
-        if self.blocks > 1:
-            check_invariance(
-                lambda order: self.answer(self.made([blocks[i] for i in order.tolist()])).scores,
-                self.blocks,
-                why="inputs that share a shape need",
-                advice=f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
-                f"arithmetic: inputs cannot share a shape then; give another one (rows=, --rows), or one input a shape "
-                f"(block={self.rows}, --block {self.rows})",
+    def probe(self, inputs: torch.Tensor, rows_must_agree: bool = False, again: bool = False) -> bool:
+        """Check on views of `inputs` [m, ...], with noise that no run uses, that the base classifier judges each by itself;
+        returns whether it does so in every row alike, which `rows_must_agree` and shared shapes need.
+
+        Once for a sampler, unless `again`.
+        """
+        if again or "rows agree" not in self._programs:
+            self._programs["rows agree"] = self._rows_agree(inputs)
+        agree: bool = self._programs["rows agree"]
+        if not agree and (rows_must_agree or self.blocks > 1):
+            raise BadInput(
+                f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its arithmetic: "
+                "votes that stop early, and inputs that share a shape, need rows that agree. Give another shape (rows=, --rows), "
+                f"or a fixed number of votes with block={self.rows} (stop=fixed, --block {self.rows})"
             )
+        return agree
+
+    def _rows_agree(self, inputs: torch.Tensor) -> bool:
+        if self.network.stochastic is not None:
+            self._check_random_model(inputs)
+            return True
+        blocks = self.probe_blocks(inputs, range(2 * self.blocks))
+        halves = [self._eager_views(blocks[: self.blocks]), self._eager_views(blocks[self.blocks :])]
+        views = torch.cat(halves)
+
+        def by_row(order: torch.Tensor) -> torch.Tensor:
+            some = self.network.laid_out(views[order.to(views.device)])
+            if not self._fuses:
+                return self.answer(some).scores
+            with torch.inference_mode(), in_precision(self.network.precision, self.device):
+                return self.network.scores(some, self.num_classes)
+
+        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan)
+        if self._fuses:
+
+            def by_block(order: torch.Tensor) -> torch.Tensor:
+                return self.answer(self.made([blocks[i] for i in order.tolist()])).scores
+
+            agree &= check_independence(by_block, self.blocks, self.network.model, refuse_nan)
+            shifted = [replace(block, start=block.start + 1) for block in blocks[: self.blocks]]
+            here, there = (
+                self.answer(self.made(some)).scores.clone().view(self.blocks, self.block_size, -1)
+                for some in (blocks[: self.blocks], shifted)
+            )
+            agree &= torch.equal(here[:, 1:], there[:, :-1])
+        return agree
+
+    def _check_random_model(self, inputs: torch.Tensor) -> None:
+        """Refuse NaN, and calls whose rows do not vote independently though they are declared to."""
+        (block,) = self.probe_blocks(inputs, range(1))
+        views, seeds = self._eager_views([block]), range(_DISPERSION_CALLS if self.rows > 1 else 1)
+        answers = [self.answer(SeededViews(views, block.stream.generator_seed(seed))) for seed in seeds]
+        refuse_nan(answers[0].scores)
+        if self.rows > 1:
+            check_dispersion(np.stack([answer.votes() for answer in answers]), self.num_classes)
+
+    def _eager_views(self, blocks: Sequence[ViewBlock]) -> torch.Tensor:
+        """The views of one shape, not compiled."""
+        pictures = torch.stack([block.x for block in blocks])
+        streams, starts = [block.stream for block in blocks], [block.start for block in blocks]
+        per_view = self.smoothing.words(pictures.shape[1:], self.levels)
+        with torch.inference_mode():
+            return self.views(self._sent(pictures), words_of(streams, starts, self.block_size, per_view, self.device))
 
     def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[ViewBlock]:
         """Blocks of uncounted views, of inputs [m, ...] in turn."""
         zero = Seed.of(0)
         return [ViewBlock(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
+
+    def probe_hashes(self, inputs: torch.Tensor) -> tuple[str, ...]:
+        """Hashes of one shape of probe views, and of their scores: a changed model, or changed noise, changes them."""
+        blocks = self.probe_blocks(inputs, range(self.blocks))
+        return tensor_hashes(self._eager_views(blocks), self.answer(self.made(blocks)).scores)
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of probe views of all inputs [m, ...], one shape after the other."""
@@ -297,6 +355,12 @@ def make_sampler(
     tried; if that fails, a warning is given and the sampler is not compiled.
     """
     shape, device = inputs.values.shape[1:], network.device
+    if network.stochastic is not None:
+        if compile:
+            raise BadInput(
+                "compile with a random base classifier: a compiled program draws otherwise; leave compile out"
+            )
+        rows = block = 1 if network.stochastic == "views" else rows or choose_rows(shape, device)
     check_at_least_one("block", block, "a block needs one view or more")
     first = ViewBlock(inputs.values[0], Stream(Seed.of(0), "probe", 0), 0)
 

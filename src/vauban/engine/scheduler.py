@@ -11,8 +11,9 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,14 +21,36 @@ from numpy.typing import NDArray
 
 from vauban.engine.device_memory import ran_out
 from vauban.engine.network import not_comparable
+from vauban.inputs import Batch
+from vauban.methods import Method
 from vauban.seed import Seed
 from vauban.smoothing.random import Stream
-from vauban.votes import CountRequest, CountRequests, Counts, Tally
+from vauban.votes import CountRequest, CountRequests, Counts, KeptCounts, Record, Tally, VoteTable
 
 if TYPE_CHECKING:
     from vauban.engine.sampler import Answer, Sampler
 
 _SHAPES_AHEAD = 2  # shapes whose votes may still be on a GPU while the next one is cast
+
+
+@dataclass(frozen=True)
+class PendingInput:
+    """An input `x` [...] that needs votes: its number in the data set, its label if known, and the counts it already has."""
+
+    number: int
+    x: torch.Tensor
+    label: int | None
+    kept: KeptCounts
+
+    @property
+    def key(self) -> int:
+        """Identifies the input in a run."""
+        return self.number
+
+    def after(self, tally: Tally) -> PendingInput:
+        """The same input with one more tally."""
+        label = int(tally.counts.argmax()) if tally.stage == "choose" else self.label
+        return replace(self, label=label, kept=self.kept.after(tally))
 
 
 @dataclass(frozen=True)
@@ -225,3 +248,37 @@ class _Input:
             if request.before is not None:
                 self._counts[:-1] = request.before
         self.request = request
+
+
+@dataclass(frozen=True)
+class VotingJob:
+    """What an executor needs to cast the votes of one call and to report progress."""
+
+    smoothed: Any
+    batch: Batch
+    method: Method
+    sampler: Any
+    secret: Seed | None
+    votes: VoteTable
+    progress: Any
+    doing: str
+    seconds: float | None = None
+    order: Any = None
+
+    def vote_here(self) -> Iterator[tuple[int, Record, bool]]:
+        """Cast every missing vote in this process: the item's key, the record, and whether it is the item's last."""
+        pending = self.sampler.pending(self.method, self.votes, self.batch.inputs.values, self.order)
+        with self.reporting() as (on_votes, on_input):
+            deadline = None if self.seconds is None else time.monotonic() + self.seconds
+            for item in self.sampler.run(pending, self.method, self.secret, on_votes=on_votes, deadline=deadline):
+                if item[2] and on_input:
+                    on_input(1)
+                yield item
+
+    def reporting(self) -> AbstractContextManager[tuple[Callable[[int], None] | None, Callable[[int], None] | None]]:
+        """Context manager that yields two callbacks: for votes as they are counted, and for inputs as they are decided."""
+        if self.progress is False:
+            return nullcontext((None, None))
+        from vauban.report.progress import reporting
+
+        return reporting(self.progress, self.doing, self.method, self.votes, self.seconds)

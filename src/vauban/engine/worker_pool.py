@@ -22,7 +22,8 @@ from vauban.engine.cluster import RayCluster, connect, read_cluster
 from vauban.engine.enumerator import Enumerator, ViewRange
 from vauban.engine.fingerprint import SAMPLES, packed, unpacked, worker_fingerprint
 from vauban.engine.network import Model
-from vauban.engine.sampler import PendingInput, Sampler
+from vauban.engine.sampler import Sampler
+from vauban.engine.scheduler import PendingInput
 from vauban.engine.worker import Ready, Report, Worker, WorkerSetup
 from vauban.errors import BadInput, RunRefused, VaubanError
 from vauban.inputs import Inputs
@@ -65,6 +66,7 @@ def worker_setup(
         "channels_last": network.channels_last,
         "precision": network.precision,
         "compile": getattr(sampler, "compiled", False),
+        "stochastic": network.stochastic,
     }
     fingerprint = worker_fingerprint(sampler, unpacked(content)[1], sha256, samples.values)
     block = sampler.block_size if isinstance(sampler, Sampler) else None

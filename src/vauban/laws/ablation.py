@@ -39,7 +39,8 @@ class AblationLaw(Law):
     p' of [Jia2022] Eq. 4. Bounds are taken to be right to 1e-12 and no better, hence p' = ceil((p - 1e-12) C) / C for a
     lower bound: that is less than p as soon as C >= 1e12, so p' is skipped there and nothing is lost. With p' the radius is
     tight up to ties for every k, and not only "almost" ([Jia2022] Theorem 2): each rival's gap to the label is a whole number
-    of views. `features` (d) is taken from the input's shape if it is not given.
+    of views. It needs a base classifier that always gives the same answer to a view; `deterministic` False leaves it out.
+    `features` (d) is taken from the input's shape if it is not given.
 
     >>> law = AblationLaw(retained=45, features=784)
     >>> float(law.most(0.0, 8).round(4)), float(law.least(1.0, 8).round(4))
@@ -51,6 +52,7 @@ class AblationLaw(Law):
     unit: str = "pixel"
     features: int | None = None
     mean: float = 0.5
+    deterministic: bool = True
     name: ClassVar[str] = "ablation"
     parameters: ClassVar[dict[str, Parameter]] = {
         "retained": Parameter(int, required=True, example="45"),
@@ -106,13 +108,20 @@ class AblationLaw(Law):
 
     def rounded_up(self, p: ArrayLike) -> Floats:
         """The least multiple of 1 / C(d, e) at or above lower bounds p [...]: [Jia2022] Eq. 4, never less than p."""
-        p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
+        p, outcomes = np.asarray(p, dtype=float), self._outcomes
         return p if outcomes is None else np.maximum(p, np.ceil((p - PROBABILITY) * outcomes) / outcomes)
 
     def rounded_down(self, p: ArrayLike) -> Floats:
         """The largest multiple of 1 / C(d, e) at or below upper bounds p [...]: [Jia2022] Eq. 4, never more than p."""
-        p, outcomes = np.asarray(p, dtype=float), _outcomes(self.total, self.retained)
+        p, outcomes = np.asarray(p, dtype=float), self._outcomes
         return p if outcomes is None else np.minimum(p, np.floor((p + PROBABILITY) * outcomes) / outcomes)
+
+    @property
+    def _outcomes(self) -> int | None:
+        return _outcomes(self.total, self.retained) if self.deterministic else None
+
+    def without_determinism(self) -> Self:
+        return replace(self, deterministic=False)
 
     def calibrated(self, bounds: ProbabilityBounds) -> ProbabilityBounds:
         """Every bound as p' before rivals are summed: a sum of floors may be less than the floor of the sum."""

@@ -31,6 +31,10 @@ class AnyLaw(ABC):
     def threat(self) -> Threat:
         """The threat that its certificates are about."""
 
+    def without_determinism(self) -> Self:
+        """The same law by a proof that holds for a random base classifier too."""
+        return self
+
     def for_shape(self, shape: Sequence[int]) -> Self:
         """The law on inputs of this shape; the same object, unless the law depends on it."""
         return self

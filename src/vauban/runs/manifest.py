@@ -12,20 +12,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from vauban.certificates import UNIT_RANGE, sentence
+from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
 from vauban.files import canonical, read_json
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.registry import Origin
+from vauban.report.wording import wording
 from vauban.specs import Spec
 from vauban.threats import Threat
 
 SCHEMA = 2
 FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
-UNDERSTOOD: frozenset[str] = frozenset()
+UNDERSTOOD = frozenset({"compute.stochastic", "compute.rows_differ"})
 """Optional fields that a manifest may require its reader to understand and that this version understands."""
 RESUMED_ANYWAY = ("data.spec", "versions")
 """Fields in which a run and the call that resumes it may differ."""
@@ -88,10 +89,16 @@ def known_fields(*names: str, **sections: type) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelSection:
-    """The base classifier: its text form and the hash of its code and tensors."""
+    """The base classifier: its text form, and the hash of its code and tensors.
+
+    `depends`: hashes of the files it is declared to read, by name. `views`, `scores`: hashes of fixed views and of its scores.
+    """
 
     spec: str
     sha256: str
+    depends: dict[str, str] | None = None
+    views: str | None = None
+    scores: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,13 @@ class ComputeSection:
     block: int | None = None
     compile: bool | str | None = None
     by_blocks: list[str] | None = None
+    stochastic: str | None = None
+    rows_differ: bool | None = None
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a view gets the same scores in every call and row."""
+        return self.stochastic is None and not self.rows_differ
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,7 @@ class Manifest(AnyManifest):
     model: ModelSection
     data: DataSection
     commitment: str | None
+    seed_kind: str | None
     versions: dict[str, str]
     raw: dict[str, Any] = field(repr=False)
 
@@ -136,7 +151,7 @@ class Manifest(AnyManifest):
         compute=ComputeSection,
         model=ModelSection,
         data=DataSection,
-    ) | {"seed": {"commitment": True}}
+    ) | {"seed": {"commitment": True, "kind": True}}
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
         """The law of the run, or of `smoothing`, which must make the same views but may prove another bound."""
@@ -144,14 +159,13 @@ class Manifest(AnyManifest):
         claimed = own if smoothing is None else law_of(smoothing)
         if not claimed.same_views(own):
             raise BadInput(f"the run's votes were cast under {self.smoothing}, not {smoothing}: leave --smoothing out")
-        return claimed
+        return claimed if self.compute.deterministic else claimed.without_determinism()
 
     @cached_property
     def method(self) -> Method:
         """The method of the run, computed from law and settings."""
-        return method_for(
-            self.settings, self.law(), self.data.num_classes, self.data.shape, self.inputs.deviation_per_view
-        )
+        data, deviation = self.data, self.inputs.deviation_per_view
+        return method_for(self.settings, self.law(), data.num_classes, data.shape, deviation)
 
     @property
     def origin(self) -> Origin | None:
@@ -168,6 +182,7 @@ def compose(
     model: ModelSection,
     data: DataSection,
     commitment: str | None,
+    seed_kind: str | None,
     versions: dict[str, str],
 ) -> Manifest:
     """The manifest of a run by this method, with the claim's wording and the JSON."""
@@ -184,6 +199,7 @@ def compose(
         model=model,
         data=data,
         commitment=commitment,
+        seed_kind=seed_kind,
         versions=versions,
         raw={},
     )
@@ -205,36 +221,17 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "method": {"name": manifest.method_name, **manifest.described},
         "inputs": vars(manifest.inputs),
         "compute": {key: value for key, value in vars(manifest.compute).items() if value is not None},
-        **({} if manifest.commitment is None else {"seed": {"commitment": manifest.commitment}}),
-        "model": vars(manifest.model),
+        **({"seed": {"commitment": manifest.commitment, "kind": manifest.seed_kind}} if manifest.commitment else {}),
+        "model": {key: value for key, value in vars(manifest.model).items() if value is not None},
         "data": {key: value for key, value in vars(manifest.data).items() if key != "names" or value is not None},
         "versions": manifest.versions,
+        **({} if manifest.compute.deterministic else {"requires": _required(manifest.compute)}),
     }
 
 
-def wording(manifest: Manifest) -> str:
-    """The claim in words: what a radius in this run guarantees, and about which classifier."""
-    settings, inputs = manifest.settings, manifest.inputs
-    exact = manifest.method_name == "exact"
-    if settings.label == "given":
-        label = "the given label"
-    else:
-        label = "the label with the most votes" if exact else f"the label chosen by {settings.n0} uncounted votes"
-    sure = "" if exact else f"with probability at least 1 - {settings.alpha!r} over the votes, "
-    views = f": {manifest.described['views']} views, each with its vote" if exact else ""
-    attacks = (
-        "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
-        if inputs.arithmetic == "grid"
-        else "Views are made in floating point, and its rounding is not accounted for."
-    )
-    stopped = "" if exact or settings.stop == "fixed" else f" Votes stopped by {settings.stop}."
-    return (
-        f"For each input that is not abstained, {sure}{label} is among the top {settings.k} of the smoothed classifier "
-        f"({manifest.smoothing}{views}, over the base classifier {manifest.model.sha256[:12]} in the arithmetic recorded "
-        f"here) for {sentence(manifest.method.law.threat, 'its radius', inputs.range)}. "
-        f"{'This is exact: no probability is left. ' if exact else ''}{attacks}{stopped} The base classifier must judge each "
-        "view by itself."
-    )
+def _required(compute: ComputeSection) -> list[str]:
+    """The fields without which a reader would claim too much."""
+    return [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(compute, name)]
 
 
 def read(folder: Path) -> Manifest:
@@ -266,6 +263,7 @@ def parse(raw: dict[str, Any]) -> Manifest:
         model=section(ModelSection, raw["model"]),
         data=section(DataSection, {**raw["data"], "shape": tuple(raw["data"]["shape"])}),
         commitment=raw["seed"]["commitment"] if "seed" in raw else None,
+        seed_kind=raw["seed"].get("kind") if "seed" in raw else None,
         versions=raw["versions"],
         raw=raw,
     )

@@ -80,6 +80,7 @@ def parse(raw: dict[str, Any]) -> Manifest:
             label=data["label"],
         ),
         commitment=raw.get("seed_commitment"),
+        seed_kind=None,
         versions=raw["versions"],
         raw=raw,
     )

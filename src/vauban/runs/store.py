@@ -10,7 +10,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,11 +191,10 @@ class MemoryStore:
         """The seed of this number, or a fresh one."""
         return Seed.of(number)
 
-    def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
-        """Run `probe` on the model and start an empty vote table."""
+    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None) -> None:
+        """Start an empty vote table."""
         if extend is not None:
             raise BadInput(f"extend={extend} continues a run folder: give out=…, or use n={extend} from the start")
-        probe()
         votes = manifest.method.empty_votes(manifest.data.index, manifest.data.label)
         self.record = RunRecord(manifest, manifest.method, votes, secret)
 
@@ -250,15 +249,15 @@ class FolderStore:
                 raise RunRefused(
                     f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
                 )
-            return Seed.read(self.path)
+            return replace(Seed.read(self.path), kind=self.manifest.seed_kind or "system")
         return Seed.of(number)
 
-    def begin(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None, extend: int | None) -> None:
-        """Check that the run in the folder has the same manifest; if there is none, run `probe`, then write seed and manifest."""
+    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None) -> None:
+        """Check that the run in the folder has the same manifest; if there is none, write seed and manifest."""
         if self.manifest is None:
             if extend is not None:
                 raise BadInput(f"extend={extend}: {self.path} holds no run to extend; use n={extend} from the start")
-            self._start_new(manifest, probe, secret)
+            self._start_new(manifest, secret)
         else:
             refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest)
@@ -270,11 +269,10 @@ class FolderStore:
             self.record, length = read_record(self.path, self.manifest)
         self._length = length
 
-    def _start_new(self, manifest: Manifest, probe: Callable[[], None], secret: Seed | None) -> None:
+    def _start_new(self, manifest: Manifest, secret: Seed | None) -> None:
         files = [p.name for p in self.path.iterdir() if p.name != SEED_FILE and not p.name.startswith(".")]
         if files:
             raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
-        probe()
         if secret is not None:
             secret.write(self.path)
         write_json(self.path / FILE, manifest.raw)

@@ -13,9 +13,10 @@ from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.files import read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
+from vauban.report.wording import wording
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
-from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries, wording
+from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
 from vauban.runs.store import CLAIMS, EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
@@ -27,6 +28,7 @@ class Verdict:
 
     `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
     the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is another claim.
+    `unproven`: what the folder alone cannot prove, in words.
     """
 
     inputs: int
@@ -35,6 +37,7 @@ class Verdict:
     origin: Origin | None = None
     optional: dict[str, Any] = field(default_factory=dict)
     extensions: tuple[int, ...] = ()
+    unproven: tuple[str, ...] = ()
 
 
 def verify_run(folder: str | Path) -> Verdict:
@@ -68,7 +71,24 @@ def verify_run(folder: str | Path) -> Verdict:
         )
     check_sealed(folder, record)
     extensions = extensions_of(method)
-    return Verdict(inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions)
+    beyond = unproven(manifest)
+    return Verdict(inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions, beyond)
+
+
+def unproven(manifest: Manifest) -> tuple[str, ...]:
+    """What a run folder cannot prove by itself, in words."""
+    seeds = {
+        "number": "The seed was chosen by hand: whoever chose it knew the noise and could try others.",
+        "system": "The seed is said to come from the operating system and was not announced: the owner may have tried others. "
+        "With t tries a claim about one input is false with probability at most t alpha, and nobody else knows t.",
+    }
+    exact = manifest.commitment is None
+    first = () if exact else (seeds.get(manifest.seed_kind or "", "Nothing is known of where the seed came from."),)
+    return (
+        "That these votes were cast by that model on those inputs: vauban verify --replay casts some of them again.",
+        "That the inputs were not picked after looking at their results.",
+        *first,
+    )
 
 
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
@@ -93,6 +113,14 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
             ("the deviation", inputs.deviation_per_view, 0.0),
             ("the seed", manifest.commitment, None),
         ]
+    compute, exact = manifest.compute, not isinstance(law, Law)
+    shared = compute.block not in (None, compute.rows)
+    if exact or shared or manifest.method_name == "sequential":
+        expected.append(("whether scores depend on the row", compute.rows_differ, None))
+    if exact or shared:
+        expected.append(("the randomness of the model", compute.stochastic, None))
+    if compute.stochastic == "views":
+        expected.append(("the rows of a model that is called with one view at a time", compute.rows, 1))
     for what, said, right in expected:
         if said != right:
             raise Lie(f"{path}: {what} should be {right!r}, not {said!r}")

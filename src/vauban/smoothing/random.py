@@ -6,6 +6,7 @@ every device computes the same words.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,14 @@ class Stream:
         else:
             raw = self._torch_words(first, count, device)
         return raw.view(views, blocks * WORDS_PER_BLOCK)[:, :per_view]
+
+    def generator_seed(self, start: int) -> int:
+        """32 bits that seed the generators of a random base classifier for the shape from view `start` on.
+
+        Generators of torch and NumPy take no more bits; shapes of one input never share them, since `start` is added.
+        """
+        address = f"{self.seed.key:032x} {self.stage} {self.input}"
+        return (int.from_bytes(hashlib.sha256(address.encode()).digest()[:4], "little") + start) % 2**32
 
     def _numpy_words(self, first: int, count: int) -> np.ndarray:
         counter = first | self.input << 64 | STAGES[self.stage] << 128

@@ -23,7 +23,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
@@ -339,6 +339,20 @@ class _Test:
             return f"{prefix}, and of any number of votes: ask for a smaller one"
         least = (eprocess if test == "eprocess" else group_sequential).least_votes(p, self.alpha)
         return f"{prefix}: n={least:,} could certify it; ask for that many, or for a smaller radius"
+
+
+def refuse_other_claims(own: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """What a stopped run may still claim: what its votes were stopped for, with its `own` settings, and nothing else.
+
+    When to stop depended on k, alpha and radius; under other ones the same votes are no sample of a size fixed beforehand.
+    """
+    others = [f"{key}={value}" for key, value in asked.items() if value != own[key]]
+    if others:
+        raise BadInput(
+            f"{', '.join(others)}: this run stopped each input by {own['stop']} at k={own['k']}, alpha={own['alpha']:g}, and "
+            "votes stopped for one claim cannot prove another; certify again with these settings, or cast a fixed number of "
+            "votes (--stop fixed), from which any claim can be derived"
+        )
 
 
 def _radius(name: str, value: float, law: Law) -> float:

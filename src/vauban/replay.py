@@ -1,0 +1,208 @@
+"""Replay: casts the votes of some inputs of a run again, with the model and the data, and compares them with the folder."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vauban.engine.network import BaseClassifier, Model, device_name, threads
+from vauban.engine.scheduler import Scheduler, Work
+from vauban.errors import BadInput, Lie, RunRefused
+from vauban.inputs import Batch
+from vauban.report.progress import bar
+from vauban.runs.manifest import Manifest
+from vauban.runs.store import RunRecord, read_record
+from vauban.runs.verify import verify_run
+from vauban.seed import FILE as SEED_FILE
+from vauban.seed import Seed
+from vauban.smoothed import SmoothedClassifier
+from vauban.votes import BallotVotes, CountRequest, CountRequests, SampledVotes, counts_at
+
+CONFIDENCE = 0.99
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found: all votes of `replayed` [s] inputs, drawn from `inputs`, are those in the folder.
+
+    `altered`: the largest number of inputs whose votes may still be others; more would have been found with probability 0.99.
+    """
+
+    inputs: int
+    replayed: list[int]
+    votes: int
+    altered: int
+
+
+def replay(
+    folder: str | Path,
+    model: Model | BaseClassifier,
+    data: Any,
+    *,
+    inputs: int | None = 20,
+    device: torch.device | str | None = None,
+    progress: bool = True,
+) -> Replay:
+    """Verify a run, then cast all votes of `inputs` of its inputs again (None: of every one); the first difference is a `Lie`.
+
+    They are drawn by the operating system's randomness, not the run's. `data`: the whole data set, from which the manifest's
+    index selects. The model must have the manifest's fingerprint, and this machine must give its scores bit for bit: votes of
+    another arithmetic cannot be compared, and are refused.
+    """
+    folder = Path(folder)
+    verify_run(folder)
+    record, _ = read_record(folder)
+    manifest, law = record.manifest, record.method.law
+    secret = None if law.exact else _seed(folder, manifest)
+    smoothed = _classifier(manifest, model, device)
+    batch = _selected(manifest, smoothed, data)
+    chosen = _drawn(len(batch), inputs)
+    with threads(manifest.compute.threads), smoothed.ready(batch.inputs):
+        shape = {"rows": manifest.compute.rows, "block": manifest.compute.block}
+        sampler = smoothed.sampler(batch.inputs, record.method, **shape)
+        _check_scores(manifest, sampler, batch)
+        with bar(f"replaying {len(chosen)} inputs", len(chosen), "inputs", quiet=not progress) as done:
+            cast = (_replay_exactly if law.exact else _replay_sampled)(record, sampler, batch, chosen, secret, done)
+    index = sorted(manifest.data.index[position] for position in chosen)
+    return Replay(len(batch), index, cast, undetected(len(batch), len(chosen)))
+
+
+def undetected(inputs: int, replayed: int) -> int:
+    """The largest number F of altered inputs that such a draw misses altogether with probability above 0.01.
+
+    >>> undetected(200, 20), undetected(500, 20), undetected(20, 20)
+    (39, 100, 0)
+    """
+    altered = 0
+    while altered < inputs - replayed and math.comb(inputs - altered - 1, replayed) > (1 - CONFIDENCE) * math.comb(
+        inputs, replayed
+    ):
+        altered += 1
+    return altered
+
+
+def _seed(folder: Path, manifest: Manifest) -> Seed:
+    if not (folder / SEED_FILE).exists():
+        raise RunRefused(f"{folder / SEED_FILE} is not there: without its seed the votes of a run cannot be cast again")
+    found = Seed.read(folder)
+    if found.commitment != manifest.commitment:
+        raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
+    return found
+
+
+def _classifier(
+    manifest: Manifest, model: Model | BaseClassifier, device: torch.device | str | None
+) -> SmoothedClassifier:
+    compute = manifest.compute
+    smoothed = SmoothedClassifier(
+        model,
+        manifest.smoothing,
+        num_classes=manifest.data.num_classes,
+        device=device,
+        arithmetic=manifest.inputs.arithmetic if manifest.inputs.levels is None else "auto",
+        input_range=manifest.inputs.range,
+        channels_last=compute.channels_last,
+        precision=compute.precision,
+        compile=compute.compile or False,
+        stochastic=compute.stochastic,
+    )
+    _, fingerprint = smoothed.identity()
+    if fingerprint != manifest.model.sha256:
+        raise Lie(
+            f"the model has fingerprint {fingerprint[:12]}…; the run is about {manifest.model.sha256[:12]}…: another model, or "
+            "other code"
+        )
+    return smoothed
+
+
+def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Batch:
+    """The inputs of the run, from the whole data set; refused unless they have the manifest's hash."""
+    own = manifest.data
+    whole = smoothed.collect(data)
+    where = {int(number): position for position, number in enumerate(whole.index)}
+    missing = [number for number in own.index if number not in where]
+    if missing:
+        raise BadInput(f"{whole.spec} has no input {missing[0]}: the whole data set of the run is needed, {own.spec}")
+    positions = [where[number] for number in own.index]
+    images = data.images if hasattr(data, "images") else data
+    labels = None if own.label is None or whole.labels is None else whole.labels[positions]
+    some = smoothed.collect(images[positions], labels, own.index)
+    if some.sha256 != own.sha256:
+        raise Lie(f"{whole.spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
+    return some
+
+
+def _check_scores(manifest: Manifest, sampler: Any, batch: Batch) -> None:
+    here = device_name(sampler.device)
+    if manifest.model.scores is None:
+        raise RunRefused("the run kept no scores to compare this machine with: it cannot be replayed")
+    if sampler.probe_hashes(batch.inputs.values) != (manifest.model.views, manifest.model.scores):
+        raise RunRefused(
+            f"this machine ({here}, torch {torch.__version__}) does not give the scores that the run kept bit for bit "
+            f"({manifest.compute.device}, torch {manifest.compute.torch}): its votes cannot be compared; replay on such a machine"
+        )
+
+
+def _drawn(count: int, inputs: int | None) -> list[int]:
+    if inputs is not None and inputs < 1:
+        raise BadInput(f"inputs={inputs}: one or more must be replayed")
+    return secrets.SystemRandom().sample(range(count), count if inputs is None else min(inputs, count))
+
+
+def _replay_sampled(
+    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], secret: Seed | None, done: Callable[[int], None]
+) -> int:
+    """Cast the votes of these positions to every look in the folder, those that chose a label too; how many there are."""
+    votes, cast = record.votes, 0
+    assert isinstance(votes, SampledVotes)
+    assert secret is not None
+
+    def requests(position: int) -> CountRequests:
+        if votes.n0:
+            yield CountRequest("choose", votes.n0, most=votes.n0)
+        yield from counts_at("count", [int(counts.sum()) for counts in votes.looks[position]])
+
+    works = (Work(votes.index[p], batch.inputs.values[p], requests(p)) for p in chosen)
+    position_of = {number: position for position, number in enumerate(votes.index)}
+    for tally, last in Scheduler(sampler, secret).run(works):
+        position = position_of[tally.input]
+        looks = {int(counts.sum()): counts for counts in votes.looks[position]}
+        kept = votes.chosen[position] if tally.stage == "choose" else looks[tally.votes]
+        _refuse_other(tally.input, f"at {tally.votes} votes ({tally.stage})", kept, tally.counts)
+        if last:
+            cast += tally.votes
+            done(1)
+    return cast
+
+
+def _replay_exactly(
+    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], secret: Seed | None, done: Callable[[int], None]
+) -> int:
+    """Cast the vote of every view of these positions; how many there are."""
+    votes = record.votes
+    assert isinstance(votes, BallotVotes)
+    for position in chosen:
+        again = np.concatenate([some for _, some in sampler.cast(batch.inputs.values[position : position + 1])])
+        _refuse_other(votes.index[position], "view by view", votes.votes[position], again)
+        done(1)
+    return len(chosen) * votes.views
+
+
+def _refuse_other(number: int, where: str, kept: Any, again: Any) -> None:
+    if not np.array_equal(kept, again):
+        raise Lie(
+            f"input {number}: the votes in the folder are not those of this model, these inputs and this seed ({where}): the "
+            f"folder has {_short(kept)}, cast again they are {_short(again)}"
+        )
+
+
+def _short(votes: Any) -> str:
+    listed = np.asarray(votes).tolist()
+    return str(listed if len(listed) <= 12 else [*listed[:12], "…"])

@@ -1,0 +1,48 @@
+"""The claim of a run in words: what a radius guarantees, about which classifier, and what is presupposed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vauban.certificates import sentence
+
+if TYPE_CHECKING:
+    from vauban.runs.manifest import ComputeSection, Manifest
+
+
+def wording(manifest: Manifest) -> str:
+    """The claim in words: what a radius in this run guarantees, and about which classifier."""
+    settings, inputs = manifest.settings, manifest.inputs
+    exact = manifest.method_name == "exact"
+    if settings.label == "given":
+        label = "the given label"
+    else:
+        label = "the label with the most votes" if exact else f"the label chosen by {settings.n0} uncounted votes"
+    sure = "" if exact else f"with probability at least 1 - {settings.alpha!r} over the votes, "
+    views = f": {manifest.described['views']} views, each with its vote" if exact else ""
+    attacks = (
+        "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
+        if inputs.arithmetic == "grid"
+        else "Views are made in floating point, and its rounding is not accounted for."
+    )
+    stopped = "" if exact or settings.stop == "fixed" else f" Votes stopped by {settings.stop}."
+    return (
+        f"For each input that is not abstained, {sure}{label} is among the top {settings.k} of the smoothed classifier "
+        f"({manifest.smoothing}{views}, over the base classifier {manifest.model.sha256[:12]} in the arithmetic recorded "
+        f"here) for {sentence(manifest.method.law.threat, 'its radius', inputs.range)}. "
+        f"{'This is exact: no probability is left. ' if exact else ''}{attacks}{stopped} {presupposed(manifest.compute)}"
+    )
+
+
+def presupposed(compute: ComputeSection) -> str:
+    """What the claim presupposes of the base classifier, in words."""
+    if compute.stochastic is not None:
+        calls = (
+            "called with one view at a time" if compute.stochastic == "views" else "whose rows are declared independent"
+        )
+        return f"The base classifier is random by design, {calls}: its votes are presupposed to be independent."
+    differ = " Its scores depend on the row by rounding: the claim speaks of the average over rows."
+    return (
+        "The base classifier is presupposed to judge each view by itself and to give it always the same answer, which was "
+        f"checked on a sample of views.{differ if compute.rows_differ else ''}"
+    )

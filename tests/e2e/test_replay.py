@@ -1,0 +1,154 @@
+"""Replay: an altered count, a swapped model, other inputs and other seeds are found; honest runs pass."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import vauban as vb
+from vauban.cli import app
+from vauban.data import Dataset, load
+from vauban.errors import BadInput, Lie, RunRefused
+from vauban.files import write_json
+from vauban.models import load as load_model
+from vauban.models import packaged
+from vauban.replay import replay, undetected
+from vauban.runs.store import read_record, write_claims
+from vauban.votes import SampledVotes
+
+RUNS: dict[str, dict[str, Any]] = {
+    "fixed": {"smoothing": "gaussian:sigma=0.5", "n": 300, "alpha": 0.01},
+    "chosen": {"smoothing": "laplace:sigma=0.4", "n": 200, "n0": 30, "alpha": 0.01},
+    "sequential": {"smoothing": "gaussian:sigma=0.5", "n": 2_000, "stop": "target:radius=0.3"},
+    "exact": {"smoothing": "splitting:sigma=0.2"},
+}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("mnist:split=test")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, digits: Dataset) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("replayed")
+    for name, settings in RUNS.items():
+        given = {key: value for key, value in settings.items() if key != "smoothing"}
+        smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), settings["smoothing"], rows=50)
+        smoothed.certify(digits.select(1_000, 8), out=home / name, progress=False, **given)
+    return {name: home / name for name in RUNS}
+
+
+def copied(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_honest_run_is_replayed(name: str, folders: dict[str, Path], digits: Dataset) -> None:
+    found = replay(folders[name], load_model(packaged("mnist")), digits, inputs=3)
+    assert (found.inputs, len(found.replayed), found.altered) == (8, 3, undetected(8, 3))
+    assert found.votes > 0
+    whole = replay(folders[name], load_model(packaged("mnist")), digits, inputs=None)
+    assert (len(whole.replayed), whole.altered) == (8, 0)
+    assert whole.votes == vb.Run.open(folders[name]).votes.votes_cast
+
+
+@pytest.mark.parametrize("name", ["fixed", "chosen", "sequential"])
+def test_an_altered_count_that_verifies_is_found(
+    name: str, folders: dict[str, Path], digits: Dataset, tmp_path: Path
+) -> None:
+    """One vote is moved at every look of one input, and checks, claims and seal are made anew: only replay can see it."""
+    folder = copied(folders[name], tmp_path)
+    record, _ = read_record(folder)
+    votes = record.votes
+    assert isinstance(votes, SampledVotes)
+    for counts in votes.looks[5]:
+        best, least = int(counts.argmax()), int(counts.argmin())
+        counts[best] -= 1
+        counts[least] += 1
+    lines = votes.lines(record.manifest.identity)
+    (folder / votes.file).write_text("".join(f"{line}\n" for line in lines))
+    write_claims(folder, read_record(folder)[0])
+    assert vb.Run.open(folder).verify().inputs == 8
+    with pytest.raises(Lie, match="input 5000: the votes in the folder are not those of this model"):
+        replay(folder, load_model(packaged("mnist")), digits, inputs=None)
+
+
+def test_a_swapped_model_is_found(folders: dict[str, Path], digits: Dataset) -> None:
+    model = load_model(packaged("mnist"))
+    assert isinstance(model.module, torch.nn.Module)
+    with torch.no_grad():
+        next(model.module.parameters()).flatten()[0].add_(1e-3)
+    with pytest.raises(Lie, match="another model"):
+        replay(folders["fixed"], model.module, digits)
+
+
+def test_other_inputs_labels_and_data_sets_are_found(folders: dict[str, Path], digits: Dataset) -> None:
+    images, labels = digits.images.copy(), digits.labels
+    assert labels is not None
+    images[3_000, 0, 0, 0] ^= 1
+    model = load_model(packaged("mnist"))
+    with pytest.raises(Lie, match="not those of the run"):
+        replay(folders["fixed"], model, Dataset(images, labels, 10, digits.class_names, "bent"))
+    other = labels.copy()
+    other[3_000] = (other[3_000] + 1) % 10
+    with pytest.raises(Lie, match="not those of the run"):
+        replay(folders["fixed"], model, Dataset(digits.images, other, 10, digits.class_names, "bent"))
+    with pytest.raises(BadInput, match="has no input 1000"):
+        replay(folders["fixed"], model, digits.select(7, 10))
+
+
+def test_seeds(folders: dict[str, Path], digits: Dataset, tmp_path: Path) -> None:
+    folder, model = copied(folders["fixed"], tmp_path), load_model(packaged("mnist"))
+    (folder / "seed").write_text("00" * 32 + "\n")
+    with pytest.raises(Lie, match="not the seed that the manifest commits to"):
+        replay(folder, model, digits)
+    (folder / "seed").unlink()
+    with pytest.raises(RunRefused, match="cannot be cast again"):
+        replay(folder, model, digits)
+    raw = json.loads((folders["fixed"] / "manifest.json").read_text())
+    assert raw["seed"]["kind"] == "system"
+
+
+def test_a_machine_with_another_arithmetic_is_refused(
+    folders: dict[str, Path], digits: Dataset, tmp_path: Path
+) -> None:
+    """As a run of another machine looks here: its scores on the probe views are others."""
+    folder = copied(folders["fixed"], tmp_path)
+    record, _ = read_record(folder)
+    raw = dict(record.manifest.raw)
+    raw["model"] = {**raw["model"], "scores": hashlib.sha256(b"elsewhere").hexdigest()}
+    write_json(folder / "manifest.json", raw)
+    votes, run = record.votes, vb.runs.manifest.read(folder).identity
+    (folder / votes.file).write_text("".join(f"{line}\n" for line in votes.lines(run)))
+    write_claims(folder, read_record(folder)[0])
+    with pytest.raises(RunRefused, match="bit for bit"):
+        replay(folder, load_model(packaged("mnist")), digits)
+
+
+def test_the_draw_is_the_verifiers() -> None:
+    assert [undetected(m, 20) for m in (20, 200, 500, 1_000)] == [0, 39, 100, 203]
+    assert undetected(5, 1) == 4
+
+
+def test_the_command_line(folders: dict[str, Path]) -> None:
+    done = CliRunner().invoke(app, ["verify", str(folders["fixed"]), "--replay", "--inputs", "4"])
+    assert done.exit_code == 0, done.output
+    assert "all 1,200 votes of 4 of 8 inputs are those in the folder" in done.output
+    assert "not announced" in done.output
+    said = CliRunner().invoke(app, ["verify", str(folders["exact"]), "--json"])
+    assert "cast by that model" in json.loads(said.stdout)["unproven"][0]
+    assert len(json.loads(said.stdout)["unproven"]) == 2  # exact claims have no seed
+
+
+def test_a_number_is_a_seed_chosen_by_hand(tmp_path: Path, digits: Dataset) -> None:
+    smoothed = vb.SmoothedClassifier(load_model(packaged("mnist")), "gaussian:sigma=0.5")
+    smoothed.certify(digits.select(2_000, 3), n=100, alpha=0.01, seed=3, out=tmp_path / "run", progress=False)
+    assert "chosen by hand" in " ".join(vb.Run.open(tmp_path / "run").verify().unproven)
+    assert np.isfinite(replay(tmp_path / "run", load_model(packaged("mnist")), digits, inputs=1).votes)
