@@ -117,7 +117,7 @@ def test_inputs_without_true_labels_have_no_truth(tmp_path: Path) -> None:
         (lambda m: m["settings"].update(label="mine"), "cannot be what a run left"),
         (lambda m: m["settings"].pop("aggregate"), "is malformed: 'aggregate'"),
         (lambda m: m["data"].update(index=[3, 5, 8, 3]), "indices, which must differ"),
-        (lambda m: m["data"].update(index=[3, 5, 8, -1]), "not be negative"),
+        (lambda m: m["data"].update(index=[3, 5, 8, -1]), "be 0 or more"),
         (lambda m: m["data"].update(index=[3, 5, 8], label=[0, 1, 2]), "votes on 4 inputs, not 3"),
         (lambda m: m["data"].update(index=[3, 5, 8, 14]), "claims.csv line 5"),
         (lambda m: m["data"].update(label=[0, 1, 2]), "number of labels"),
