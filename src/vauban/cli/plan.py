@@ -60,7 +60,7 @@ def plan(
     rows: list[list[str]] = []
     if made.least_n is not None:
         rows += [["least n that can certify", f"{made.least_n:,}"]]
-        rows += [["least n that can predict", f"{made.least_n_predict:,}"]]
+        rows += [["least n that can predict", f"{made.least_n_predict:,}" if made.least_n_predict else "none"]]
     if made.method == "exact":
         rows += [["views per input, all of which vote", f"{made.n:,}"]]
     rows += _tests(made) if made.method == "sequential" else []
