@@ -36,7 +36,7 @@ def claim(
     bounds: common.BoundsOption = None,
     n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
     threat: Annotated[
-        str | None, typer.Option(help="convert the claims to another threat: l1, l0, l0-features, patch, …")
+        str | None, typer.Option(help="convert the claims to another threat: l1, linf, l0, l0-features, patch, …")
     ] = None,
     shape: Annotated[str | None, typer.Option(help="shape of the inputs of a text file, for example 3x32x32")] = None,
     patch: Annotated[
@@ -58,6 +58,7 @@ def claim(
     from vauban.certificates import derive
     from vauban.cli.build import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
+    from vauban.cli.show import print_notes
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.laws import law
@@ -108,7 +109,11 @@ def claim(
     if out:
         replace_file(out, certs.to_csv().encode())
     if certs.truth is None:
-        summary: dict[str, object] = {"inputs": len(certs), "undecided": certs.undecided}
+        summary: dict[str, object] = {
+            "inputs": len(certs),
+            "undecided": certs.undecided,
+            "notes": list(certs.notes),
+        }
         lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
     else:
         summary = certs.summary(nice_radii(certs) if shown_radii is None else shown_radii, rho, dataset_claim)
@@ -129,9 +134,12 @@ def claim(
         return
     statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
     title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes per input, {statistics}"
-    title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
+    if threat is not None:
+        values = "" if threat == "linf" else " (values in [0,1] before and after)"
+        title += f", as radii in {certs.threat.name}{values}"
     columns = headers({"certified": [], "k": certs.k, "exact": certs.exact, "rho": rho} | summary)
     common.print_table(columns[: len(lines[0])], lines, title=title)
+    print_notes(certs.notes)
     if out:
         typer.echo(f"claims: {out}")
 

@@ -42,9 +42,9 @@ def certificates_html(certs: Certificates) -> str:
 
 
 def claims_html(certs: Claims, title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A title, a table and the claim in words."""
-    body = _table(head, lines)
-    return f"<div><b>{html.escape(title)}</b>{body}<p>{html.escape(certs.claim)}</p></div>"
+    """A title, a table, the claim in words and the notes on it."""
+    said = "".join(f"<p>{html.escape(text)}</p>" for text in (certs.claim, *(f"Note: {note}" for note in certs.notes)))
+    return f"<div><b>{html.escape(title)}</b>{_table(head, lines)}{said}</div>"
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
