@@ -202,7 +202,10 @@ class Certificates(Claims):
         changes = changes.replace("every change", f"every change{grid}", 1)
         if self.exact:
             return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
-        return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
+        from vauban.report.numbers import confidence
+
+        sure = confidence(self.alpha)
+        return f"with probability at least {sure}, the label is among the top {self.k} under {changes}"
 
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
         """As for all claims; `method`: see `bounds.dataset`."""

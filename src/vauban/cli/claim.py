@@ -62,7 +62,8 @@ def claim(
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.laws import law
-    from vauban.report.summary import headers, nice_radii, parse_radii, radius_text, rows
+    from vauban.report.numbers import percent, radius_text
+    from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.runs.counts_file import read_counts
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
@@ -114,7 +115,7 @@ def claim(
             "undecided": certs.undecided,
             "notes": list(certs.notes),
         }
-        lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
+        lines = [["undecided", percent(certs.undecided)]]
     else:
         summary = certs.summary(nice_radii(certs) if shown_radii is None else shown_radii, rho, dataset_claim)
         lines = rows(summary)
@@ -132,7 +133,7 @@ def claim(
         ]
         common.print_json(summary | {"claims": claims})
         return
-    statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
+    statistics = "exact" if certs.exact else f"alpha {certs.alpha}, {certs.bounds}"
     title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes per input, {statistics}"
     if threat is not None:
         values = "" if threat == "linf" else " (values in [0,1] before and after)"
@@ -148,6 +149,7 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
     """Print or write which labels stay in the top k under every patch of this height and width."""
     from vauban.errors import BadInput
     from vauban.files import replace_file
+    from vauban.report.numbers import percent
 
     sides = [int(side) for side in patch.split("x") if side.isascii() and side.isdigit()]
     if len(sides) != 2 or min(sides) < 1 or patch.count("x") != 1:
@@ -163,7 +165,7 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
         common.print_json({"patch": [*sides], "k": certs.k, "certified": float(right.mean()), "claims": claims})
         return
     typer.echo(
-        f"{int(right.sum())} of {len(certs)} inputs ({100 * right.mean():.2f} %) keep their label in the top {certs.k} under "
+        f"{int(right.sum())} of {len(certs)} inputs ({percent(float(right.mean()))}) keep their label in the top {certs.k} under "
         f"every change inside one {sides[0]} x {sides[1]} rectangle ({certs.law.spec}, exact)"
     )
     if out:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vauban.errors import MissingExtra
-from vauban.report.summary import headers, nice_radii, radius_text, rows
+from vauban.report.numbers import radius_text
+from vauban.report.summary import headers, nice_radii, rows
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates, Claims
