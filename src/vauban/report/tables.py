@@ -28,6 +28,8 @@ def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
     if certs.truth is not None:
         columns["truth"] = certs.truth
     columns |= {"label": certs.label, "radius": certs.radius, "abstained": certs.abstained}
+    if (look := getattr(certs, "look", None)) is not None:
+        columns["look"] = look
     columns |= {f"count_{c}": certs.counts[:, c] for c in range(certs.counts.shape[1])}
     return pandas.DataFrame(columns)
 
@@ -55,7 +57,8 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def csv_text(certs: Claims, columns: Sequence[str]) -> str:
-    """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
+    """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known, look likewise."""
+    look = getattr(certs, "look", None)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -67,6 +70,7 @@ def csv_text(certs: Claims, columns: Sequence[str]) -> str:
             "radius": "" if abstained else radius_text(float(certs.radius[i]), certs.threat),
             "abstained": "true" if abstained else "false",
             "truth": "" if certs.truth is None else certs.truth[i],
+            "look": "" if abstained or look is None else look[i],
         }
         writer.writerow([row[column] for column in columns])
     return out.getvalue()
