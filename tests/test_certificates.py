@@ -307,9 +307,12 @@ def test_a_sum_of_votes_that_overflows_is_refused() -> None:
         derive([[100_000, *[2**62] * 4]], [0], law("gaussian:sigma=0.5"))
 
 
-def test_conversions_need_values_between_0_and_1() -> None:
+def test_conversions_other_than_to_linf_need_values_between_0_and_1() -> None:
     certs = replace(derive([[1000, 0]], [0], law("gaussian:sigma=2")), input_range=None)
     with pytest.raises(BadInput, match=r"\[0,1\]"):
         certs.in_threat("l0", (1, 4, 4))
+    implied = certs.in_threat("linf", (1, 4, 4))  # holds for numbers of any size
+    assert implied.radius == certs.radius / 4
+    assert "L-infinity norm is less than the radius (units of the input, inputs of any size)" in implied.claim
     with pytest.raises(BadInput, match="pictures"):
         derive([[1000, 0]], [0], law("gaussian:sigma=2")).in_threat("patch", (2, 3, 8, 8))

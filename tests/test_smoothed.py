@@ -1,5 +1,6 @@
 """The front door: predict and certify as a user calls them."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -9,7 +10,10 @@ import torch
 from scipy.stats import norm
 
 import vauban as vb
+from vauban.bounds.ranks import least_votes, least_votes_with
 from vauban.errors import BadInput
+from vauban.laws.gaussian import GaussianLaw
+from vauban.prediction import predict_method
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 X = torch.stack([torch.full((16,), v) for v in (0.0, 51 / 255, 127 / 255, 1.0)])
@@ -146,3 +150,40 @@ def test_unknown_names_are_answered() -> None:
         vb.SmoothedClassifier(lambda v: v, vb.Gaussian(0.5), num_classes=3).certify(X, n=100, n0=0)
     with pytest.raises(BadInput, match="num_classes=1"):
         vb.SmoothedClassifier(lambda v: v, vb.Gaussian(0.5), num_classes=1)
+
+
+def test_a_plan_speaks_of_the_inputs_that_are_allowed(half_spaces: Model) -> None:
+    for x, allowed, words in [
+        (X * 10 - 3.2, None, "inputs of any size"),
+        (X * 10 - 3.2, (-4.0, 8.0), "inputs in [-4,8]"),
+        (X * 0.99, (0.0, 1.0), "pictures in [0,1]"),
+        ((X * 255).round().to(torch.uint8), None, "pictures in [0,1]"),  # 8-bit pictures, whatever else is allowed
+    ]:
+        smoothed = vb.SmoothedClassifier(half_spaces, vb.Gaussian(sigma=0.5), num_classes=3, input_range=allowed)
+        assert words in smoothed.plan(x, n=1_000, seconds=0.01).threat
+
+
+@pytest.mark.parametrize(
+    ("deviation", "n", "complaint"),
+    [
+        (0.0, 10, r"n=10 can decide nothing at alpha=0.001 \(top-1\): the least is 11$"),
+        (5e-5, 12, "the least is 13$"),  # 12 votes take 0.0006 off alpha, and what is left needs 13
+        (5e-5, 20, "give a smaller n, the least is 13$"),  # nothing is left
+        (5e-5, 30, "give a smaller n, the least is 13$"),
+        (1e-4, 11, "nor can any other n: the noise deviates by 0.0001 in each view.* give a larger alpha$"),
+    ],
+)
+def test_the_least_n_of_predict_counts_what_the_deviation_takes_off_alpha(
+    deviation: float, n: int, complaint: str
+) -> None:
+    made = {"k": 1, "alpha": 0.001, "seed": None}
+    with pytest.raises(BadInput, match=complaint):
+        predict_method(GaussianLaw(0.5), 3, (16,), deviation, n=n, **made)
+    if "the least is" in complaint:
+        predict_method(GaussianLaw(0.5), 3, (16,), deviation, n=int(complaint.rstrip("$").split()[-1]), **made)
+
+
+def test_the_least_n_of_predict_is_the_first_that_can_decide() -> None:
+    for k, deviation in itertools.product((1, 2, 3), (0.0, 1e-7, 1e-6, 4e-6, 1e-5, 5e-5)):
+        able = [n for n in range(1, 400) if (left := 0.001 - n * deviation) > 0 and least_votes(k, left) <= n]
+        assert least_votes_with(deviation, k, 0.001) == (able[0] if able else None)

@@ -19,8 +19,8 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, default_bounds
 from vauban.errors import BadInput
-from vauban.laws import law as law_of
-from vauban.laws.conversions import convert
+from vauban.laws import as_law
+from vauban.laws.conversions import convert, implied
 from vauban.laws.exact import Ballots, ExactLaw
 from vauban.laws.from_counts import radii_of_counts, refuse_too_few
 from vauban.laws.law import AnyLaw, Law
@@ -38,7 +38,7 @@ class Claims(ABC):
 
     `label` [m]: the label each claim is about. `radius` [m]: within which it stays in the top k, NaN where abstained.
     `abstained` [m]: where nothing is claimed. `counts` [m, c]: the votes. `truth` [m]: the true labels, if known. `index` [m]:
-    the number of each input in its data set.
+    the number of each input in its data set. `notes`: what a reader must know besides the claim.
     """
 
     label: NDArray[np.int64]
@@ -48,6 +48,7 @@ class Claims(ABC):
     truth: NDArray[np.int64] | None
     k: int
     index: NDArray[np.int64]
+    notes: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -73,7 +74,8 @@ class Claims(ABC):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(_same(value, getattr(other, name)) for name, value in vars(self).items() if name != "record")
+        names = vars(self).keys() - {"record", "notes"}
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -154,7 +156,8 @@ class Certificates(Claims):
     """Claims that follow from votes on views. Exact ones have alpha 0 and no bounds.
 
     `ballots`: the vote of every view, where they were kept. `input_range`: allowed values of inputs and attacked inputs, None for
-    no limit. `record`: manifest and votes of the `certify` call or run; None for certificates derived from bare counts.
+    no limit. `look` [m], of claims at all looks at once: the votes after which each radius was earned, 0 for none. `record`:
+    manifest and votes of the `certify` call or run; None for certificates derived from bare counts.
     """
 
     label: NDArray[np.int64]
@@ -171,6 +174,8 @@ class Certificates(Claims):
     arithmetic: str | None = None
     input_range: tuple[float, float] | None = UNIT_RANGE
     ballots: Ballots | None = None
+    look: NDArray[np.int64] | None = None
+    notes: tuple[str, ...] = ()
     record: Any = field(default=None, repr=False)
 
     @property
@@ -197,7 +202,10 @@ class Certificates(Claims):
         changes = changes.replace("every change", f"every change{grid}", 1)
         if self.exact:
             return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
-        return f"with probability at least {1 - self.alpha}, the label is among the top {self.k} under {changes}"
+        from vauban.report.numbers import confidence
+
+        sure = confidence(self.alpha)
+        return f"with probability at least {sure}, the label is among the top {self.k} under {changes}"
 
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
         """As for all claims; `method`: see `bounds.dataset`."""
@@ -220,13 +228,14 @@ class Certificates(Claims):
         """The same claims converted to another threat, for inputs of this shape (see `laws.conversions`)."""
         if target == self.threat.name:
             return self
-        if self.input_range != UNIT_RANGE:
+        if self.input_range != UNIT_RANGE and target != "linf":
             said = "anything" if self.input_range is None else f"in [{self.input_range[0]:g}, {self.input_range[1]:g}]"
             raise BadInput(f"conversions hold for inputs and attacks in [0,1]; these inputs were allowed to be {said}")
         radii = convert(self.radius, self.threat, target, shape)
         other = named(target)
         threat = other if other.integer else replace(other, ball=self.threat.ball)
-        return replace(self, radius=radii, abstained=self.abstained | np.isnan(radii), converted=threat)
+        lost, notes = self.abstained | np.isnan(radii), (*self.notes, *implied(self.threat, target, shape))
+        return replace(self, radius=radii, abstained=lost, converted=threat, notes=notes)
 
     def by_margin(self) -> Certificates | None:
         """The same ballots under the papers' margin bound, never larger; None unless these are exact patch claims by position."""
@@ -267,6 +276,7 @@ class Certificates(Claims):
                 | ({} if margin is None else {"by_margin": margin.accuracy(r)})
                 for r in np.asarray(radii, dtype=float)
             ],
+            "notes": list(self.notes),
         }
 
     def save(self, path: str | Path) -> Any:
@@ -377,16 +387,6 @@ def _certificates(
 ) -> Certificates:
     numbers = np.arange(len(labels), dtype=np.int64)
     return Certificates(labels, radii, np.isnan(radii), counts, labels, k, alpha, bounds, law, numbers)
-
-
-def as_law(smoothing: Any) -> AnyLaw:
-    """The law of a smoothing or of its text form; a law is returned as it is."""
-    if isinstance(smoothing, AnyLaw):
-        return smoothing
-    found = law_of(smoothing) if isinstance(smoothing, str) else getattr(smoothing, "law", None)
-    if not isinstance(found, AnyLaw):
-        raise BadInput(f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
-    return found
 
 
 def _same(mine: Any, other: Any) -> bool:

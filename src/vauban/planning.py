@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from vauban.bounds.ranks import least_votes
-from vauban.certificates import sentence
+from vauban.bounds.ranks import least_votes_with
+from vauban.certificates import UNIT_RANGE, sentence
 from vauban.engine.enumerator import Enumerator
 from vauban.engine.sampler import Sampler
 from vauban.errors import BadInput
@@ -40,7 +40,7 @@ class CertifyPlan:
 
     `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: the most in total;
     None where there is no last vote. `votes_per_second` is measured. `least_n`, `least_n_predict`: the fewest votes that can
-    certify and predict anything. `tests`: of a sequential policy, by radius.
+    certify and predict anything; the second is None where none can. `tests`: of a sequential policy, by radius.
     """
 
     method: str
@@ -94,7 +94,7 @@ def plan(
     settings = CertifySettings.of(law, classes, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop)
     common: dict[str, Any] = {
         "smoothing": str(smoothed.smoothing.spec),
-        "threat": sentence(law.threat, "the radius"),
+        "threat": sentence(law.threat, "the radius", smoothed.input_range if inputs.levels is None else UNIT_RANGE),
         "k": k,
         "alpha": settings.alpha,
         "bounds": settings.bounds,
@@ -104,7 +104,7 @@ def plan(
     if settings.stop == "fixed" and isinstance(law, Law):
         common |= {
             "least_n": least_n(k, settings.alpha, classes, settings.bounds, law, deviation),
-            "least_n_predict": least_votes(k, settings.alpha),
+            "least_n_predict": least_votes_with(deviation, k, settings.alpha),
         }
         largest = None
         if settings.n:

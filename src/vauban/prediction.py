@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.bounds.ranks import leaders, least_votes
+from vauban.bounds.ranks import leaders, least_votes, least_votes_with
 from vauban.certificates import Certificates
 from vauban.errors import BadInput
 from vauban.laws.law import AnyLaw
@@ -76,9 +76,15 @@ class RankMethod(SampledMethod):
 
     def __post_init__(self) -> None:
         n, k, alpha = self.settings.n or 0, self.settings.k, self.settings.alpha
-        if self.alpha_left <= 0 or n < least_votes(k, self.alpha_left):
-            least = least_votes(k, alpha)
-            raise BadInput(f"n={n} can decide nothing at alpha={alpha:g} (top-{k}): the least is {least}")
+        if self.alpha_left > 0 and n >= least_votes(k, self.alpha_left):
+            return
+        least = least_votes_with(self.deviation, k, alpha)
+        what = f"can decide nothing at alpha={alpha} (top-{k})"
+        taken = f"the noise deviates by {self.deviation:.3g} in each view, which is taken off alpha"
+        if least is None:
+            raise BadInput(f"n={n} {what}, nor can any other n: {taken}; give a larger alpha")
+        advice = f"the least is {least}" if n < least else f"{taken}; give a smaller n, the least is {least}"
+        raise BadInput(f"n={n} {what}: {advice}")
 
     @property
     def alpha_left(self) -> float:

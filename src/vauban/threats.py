@@ -30,6 +30,7 @@ class Threat:
 
 L2 = Threat("l2", "L2 norm", "units of the input, pictures in [0,1]", "open")
 L1 = Threat("l1", "L1 norm", "units of the input, pictures in [0,1]", "open")
+LINF = Threat("linf", "L-infinity norm", "units of the input, pictures in [0,1]", "open")
 L0 = Threat("l0", "number of changed pixels", "a pixel counts once, whatever its channels", "closed", integer=True)
 L0_FEATURES = Threat(
     "l0-features", "number of changed features", "every channel of a pixel counts", "closed", integer=True
@@ -55,8 +56,8 @@ def lp(p: Fraction) -> Threat:
 
 
 def named(name: str) -> Threat:
-    """The threat of this name: l2, l1, l0, l0-features, patch, wasserstein, wasserstein-l2, or l1/2 and the like."""
-    known = {t.name: t for t in (L2, L1, L0, L0_FEATURES, PATCH, WASSERSTEIN, WASSERSTEIN_L2)}
+    """The threat of this name: l2, l1, linf, l0, l0-features, patch, wasserstein, wasserstein-l2, or l1/2 and the like."""
+    known = {t.name: t for t in (L2, L1, LINF, L0, L0_FEATURES, PATCH, WASSERSTEIN, WASSERSTEIN_L2)}
     if name in known:
         return known[name]
     try:

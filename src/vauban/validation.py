@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 
 MOST_VOTES = 10**12
+LEAST_PROBABILITY = 1e-200
+"""The least alpha and rho. From 1e-241 on SciPy's tails lose digits or become 0, and a bound would pass its own check; what is
+between is for shares of alpha, by class and by look."""
 
 Ints = NDArray[np.int64]
 
@@ -29,18 +32,27 @@ def check_k(k: Any, num_classes: int) -> int:
 
 
 def check_alpha(alpha: Any, below: float = 1.0) -> float:
-    """Check alpha: a failure probability strictly between 0 and `below`."""
+    """Check alpha: a failure probability between 0 and `below`, both excluded, and at least `LEAST_PROBABILITY`."""
     if not isinstance(alpha, float | int | np.floating) or isinstance(alpha, bool) or not 0 < alpha < below:
         limit = "1" if below == 1 else f"{below:g}"
         raise BadInput(f"alpha={alpha}: a probability strictly between 0 and {limit} is needed, for example 0.001")
-    return float(alpha)
+    return _large_enough("alpha", float(alpha))
 
 
 def check_rho(rho: Any) -> float:
     """Check rho: the failure probability of a claim about a whole data set."""
     if not isinstance(rho, float | int | np.floating) or not 0 < rho < 1:
         raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
-    return float(rho)
+    return _large_enough("rho", float(rho))
+
+
+def _large_enough(name: str, probability: float) -> float:
+    if probability < LEAST_PROBABILITY:
+        raise BadInput(
+            f"{name}={probability}: at least {LEAST_PROBABILITY} is needed, since smaller tails cannot be computed in floating "
+            "point; 0.001 is usual"
+        )
+    return probability
 
 
 def check_votes(n: Any) -> int:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from vauban.bench.votes import measure, read_probabilities
+from vauban.cli import app
 from vauban.errors import BadInput
 
 
@@ -76,3 +78,14 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
 def test_a_law_that_asks_every_view_has_nothing_to_save() -> None:
     with pytest.raises(BadInput, match="give a sampled smoothing"):
         measure([0.5], "splitting:sigma=0.5")
+
+
+def test_the_table_rounds_radii_and_shares_down(tmp_path: Path) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text("1\n1\n0\n")
+    options = ["--smoothing", "gaussian:sigma=100", "-n", "2000", "--radii", "138.46067", "--trials", "2"]
+    done = CliRunner().invoke(app, ["bench", "votes", str(file), *options])
+    assert done.exit_code == 0, done.output
+    assert "138.46067 " in done.stdout
+    assert "66.66 %" in done.stdout
+    assert "66.67 %" not in done.stdout

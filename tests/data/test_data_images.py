@@ -1,6 +1,8 @@
 """Folders of pictures: classes, sizes, splits and pictures that cannot be used."""
 
 import builtins
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,52 @@ def test_greys_have_one_channel(tmp_path):
     assert (images == 100).all()
     with pytest.raises(BadInput, match="neither 1"):
         load(f"images:path={tmp_path},channels=2")
+
+
+def deep_png(values):
+    """A PNG of 16 bits, written by hand: values uint16 [height, width, channels], of 1 to 4 channels."""
+    height, width, channels = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = [struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+RAMP = np.arange(65_536, dtype=np.uint16).reshape(256, 256, 1)
+DEEP = {
+    "grey": RAMP,
+    "colour": np.concatenate([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2),
+    "transparent": np.concatenate([RAMP, RAMP[::-1], RAMP[:, ::-1], RAMP], axis=2),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_sixteen_bits_are_refused_or_rounded_where_that_is_asked_for(tmp_path, kind):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.png").write_bytes(deep_png(DEEP[kind]))
+    with pytest.raises(BadInput, match=r"a.png has 16 bits .* give depth=8 to divide by 257 and round"):
+        load(f"images:path={tmp_path}")
+    read = load(f"images:path={tmp_path},depth=8")
+    colours = np.broadcast_to(DEEP[kind][..., :3], (256, 256, 3)).transpose(2, 0, 1)
+    assert np.array_equal(read.images[0], np.rint(colours / 257))
+    assert read.name == f"images:path={tmp_path},channels=3,depth=8"
+    assert load(f"images:path={tmp_path},depth=8,size=16,channels=1").images.shape == (1, 1, 16, 16)
+
+
+def test_depth_leaves_pictures_of_eight_bits_as_they_are_and_refuses_what_it_cannot_read(tmp_path):
+    paint(tmp_path / "one" / "a.png", 6, 6)
+    paint(tmp_path / "one" / "b.bmp", 6, 6)
+    assert np.array_equal(load(f"images:path={tmp_path},depth=8").images, load(f"images:path={tmp_path}").images)
+    with pytest.raises(BadInput, match="7 is not 8"):
+        load(f"images:path={tmp_path},depth=7")
+    (tmp_path / "one" / "c.png").write_bytes(deep_png(RAMP[:6, :6].repeat(2, axis=2)))
+    with pytest.raises(BadInput, match=r"c.png .*16 bits.*save it with 8"):
+        load(f"images:path={tmp_path},depth=8")
+    Image.fromarray(np.full((6, 6), 70_000, np.int32)).save(tmp_path / "one" / "c.tif")
+    (tmp_path / "one" / "c.tif").rename(tmp_path / "one" / "c.png")
+    with pytest.raises(BadInput, match="not of 16 bits"):
+        load(f"images:path={tmp_path},depth=8")
 
 
 def test_pictures_of_two_shapes_are_named(tmp_path):

@@ -47,6 +47,18 @@ def test_greys_gain_a_channel_and_hwc_is_turned(save):
         load(save(images=BYTES.reshape(3, -1)) + ",layout=hwc")
 
 
+def test_sixteen_bits_are_rounded_to_eight_where_that_is_asked_for(save):
+    ramp = np.arange(65_536, dtype=np.uint16).reshape(4, 1, 128, 128)
+    spec = save(images=ramp) + ",depth=8"
+    read = load(spec)
+    assert np.array_equal(read.images, np.rint(ramp / 257))
+    assert (read.images.min(), read.images.max()) == (0, 255)
+    assert read.images.mean() == 127.5
+    assert read.name.endswith(",layout=chw,depth=8")
+    assert np.array_equal(load(save(images=BYTES) + ",depth=8").images, BYTES)
+    assert "depth" not in load(save(images=BYTES)).name
+
+
 def test_arrays_and_classes_can_be_named(save):
     read = load(save(x=BYTES, y=LABELS) + ",images=x,labels=y,classes=cat/dog/emu/fox")
     assert read.class_names == ("cat", "dog", "emu", "fox")
@@ -60,6 +72,9 @@ def test_arrays_and_classes_can_be_named(save):
         ({"images": BYTES, "labels": LABELS[:2]}, "", "3 inputs and 2 labels"),
         ({"images": BYTES, "labels": LABELS.astype(float)}, "", "labels are float64; integers"),
         ({"images": BYTES.astype(np.int32)}, "", "images are int32"),
+        ({"images": BYTES.astype(np.uint16)}, "", "images are uint16 .* give depth=8 to divide by 257 and round"),
+        ({"images": BYTES.astype(np.float32)}, ",depth=8", "images are float32; leave depth out"),
+        ({"images": BYTES}, ",depth=16", "16 is not 8"),
         ({"images": np.array([[1.0], [np.nan]])}, "", "input 1 holds NaN"),
         ({"images": np.array([[1.0], [1e300]])}, "", "input 1 holds NaN or infinity"),
         ({"x": BYTES}, "", "no array 'images'; it has x"),

@@ -269,6 +269,20 @@ def test_npz_data_without_a_grid_says_so_in_the_manifest(tmp_path: Path) -> None
     vauban("verify", tmp_path / "run")
 
 
+def test_pictures_of_sixteen_bits_are_certified_only_as_rounded_ones(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 65_536, (2, 1, 28, 28)).astype(np.uint16)
+    np.savez(tmp_path / "data.npz", images=pixels, labels=np.array([1, 2]))
+    data = f"npz:path={tmp_path / 'data.npz'},classes=10"
+    model = Path(__file__).parents[2] / "src/vauban/models/weights/mnist-gaussian.safetensors"
+    arguments = ["--model", model, "--smoothing", SIGMA, "-n", "100", "--out", tmp_path / "run"]
+    assert "give depth=8" in vauban("certify", "--data", data, *arguments, code=2)
+    vauban("certify", "--data", f"{data},depth=8", *arguments)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["data"]["spec"].endswith(",depth=8")
+    assert "Inputs are 8-bit pictures" in manifest["claim"]
+    vauban("verify", tmp_path / "run")
+
+
 def test_listings() -> None:
     assert {row["name"] for row in json.loads(vauban("data", "--json"))} == {"mnist", "cifar10", "idx", "images", "npz"}
     assert "resnet110" in vauban("models")

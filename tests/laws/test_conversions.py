@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
-from vauban.laws.conversions import convert, targets
+from vauban.laws.conversions import convert, implied, targets
 from vauban.threats import L0, L0_FEATURES, L1, L2, PATCH, WASSERSTEIN, WASSERSTEIN_L2, Threat, lp
 
 PICTURE = (3, 32, 32)
@@ -50,10 +50,23 @@ def one(radius: float, source: Threat, target: str, shape=PICTURE, **more) -> fl
         (16.0, HALF, "l0-features", 3.0),
         (100.0, HALF, "l0", 3.0),
         (0.5, WASSERSTEIN_L2, "wasserstein", 0.5),
+        (3072.0, L1, "linf", 1.0),
+        (3072.0**2, HALF, "linf", 1.0),
     ],
 )
 def test_closed_forms(radius, source, target, expected) -> None:
     assert one(radius, source, target) == expected
+
+
+def test_l_infinity_is_the_l2_radius_over_the_root_of_the_features() -> None:
+    assert one(14.0, L2, "linf", (1, 28, 28)) == 0.5
+    assert one(0.5, L2, "linf") == pytest.approx(0.5 / math.sqrt(3072), rel=1e-15)
+    (words,) = implied(L2, "linf", (1, 28, 28))
+    assert "what the L2 norm radii imply" in words
+    assert "divided by 784^(1/2)" in words
+    assert "divided by 784^2" in implied(HALF, "linf", (784,))[0]
+    assert "divided by 784" in implied(L1, "linf", (784,))[0]
+    assert implied(L2, "l0", (784,)) == ()
 
 
 def test_the_way_to_wasserstein_needs_the_mass() -> None:
@@ -77,6 +90,9 @@ def test_measured_radii_are_rounded_down_and_by_next_to_nothing(radius, size, p)
             ("l1", lp(p)): r * mpmath.mpf(size) ** (1 - 1 / exponent),
             ("wasserstein-l2", WASSERSTEIN): r / mpmath.sqrt(2),
             ("wasserstein", L1): r / (2 * size),
+            ("linf", L2): r / mpmath.sqrt(size),
+            ("linf", L1): r / size,
+            ("linf", lp(p)): r / mpmath.mpf(size) ** (1 / exponent),
         }
         for (target, source), exact in truth.items():
             found = mpmath.mpf(one(radius, source, target, (size,)))
@@ -123,8 +139,8 @@ def test_shapes_nan_infinity_and_the_whole_picture() -> None:
 
 
 def test_what_can_be_asked_for() -> None:
-    assert targets(L2) == ["l1", "l0", "l0-features", "patch"]
-    assert targets(L1) == ["l0", "l0-features", "patch", "wasserstein", "wasserstein-l2"]
+    assert targets(L2) == ["l1", "l0", "l0-features", "patch", "linf"]
+    assert targets(L1) == ["l0", "l0-features", "patch", "linf", "wasserstein", "wasserstein-l2"]
     assert targets(HALF) == targets(L2)
     assert targets(PATCH) == []
     for source in (L2, L1, L0, L0_FEATURES, HALF, WASSERSTEIN, WASSERSTEIN_L2):
@@ -138,6 +154,8 @@ def test_what_can_be_asked_for() -> None:
         (L1, "l1/0", "and lq"),
         (WASSERSTEIN, "l1", "only to: wasserstein-l2"),
         (PATCH, "l0", "nothing else"),
+        (L0, "linf", "only to: l0-features, patch"),
+        (WASSERSTEIN, "linf", "only to: wasserstein-l2"),
     ]:
         with pytest.raises(BadInput, match=answer):
             convert(1.0, source, target, PICTURE)

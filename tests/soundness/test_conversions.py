@@ -52,6 +52,7 @@ def size(name: str, steps: NDArray[np.int64], shape: tuple[int, ...]) -> Sizes:
     measures: dict[str, Callable[[], Sizes]] = {
         "l2": lambda: np.sqrt(powers(steps, 2).sum(axis=1)),
         "l1": lambda: powers(steps, 1).sum(axis=1),
+        "linf": lambda: steps.max(axis=1) / STEPS,
         "l0-features": lambda: (steps > 0).sum(axis=1).astype(float),
         "l0": lambda: steps.reshape(len(steps), channels, -1).any(axis=1).sum(axis=1).astype(float),
         "patch": lambda: patch_side(steps, shape),
@@ -130,6 +131,19 @@ def test_counts_are_exact_where_they_are_tight() -> None:
                 for ball in ("open", "closed"):
                     count = float(convert(radius, Threat(name, "", "", ball), "l0", shape))
                     assert count == (pixels if border < limit or (ball == "closed" and border == limit) else pixels - 1)
+
+
+def test_l_infinity_balls_touch_the_ball_they_came_from() -> None:
+    """No slack: a change of the converted radius in every feature lies in the source's ball, of the next float outside it."""
+    for size, radius in itertools.product((1, 2, 3, 12, 784, 3_072), (0.1, 1 / 3, 1.0, 28.0, math.pi)):
+        for source, worth in ((L2, Fraction(2)), (L1, Fraction(1)), (HALF, Fraction(1, 2))):
+            found = float(convert(radius, source, "linf", (size,)))
+            sizes = []
+            for each in (found, math.nextafter(found, math.inf)):
+                # sum |e|^p <= R^p, in whole powers: d e^2 <= R^2, d e <= R, d^2 e <= R
+                power, factor = (2, size) if worth == 2 else (1, size ** (1 / worth).numerator)
+                sizes.append(factor * Fraction(each) ** power - Fraction(radius) ** power)
+            assert sizes[0] <= 0 < sizes[1]
 
 
 def masses(cells: int) -> list[tuple[int, ...]]:

@@ -87,23 +87,25 @@ class _Simulated:
     def __post_init__(self) -> None:
         self.radii: tuple[float, ...] = getattr(self.rule, "radii")  # noqa: B009
         self.votes: list[float] = []
-        self.certified: list[Floats] = []
-        self.fixed: list[Floats] = []
+        self.certified = np.zeros(len(self.radii), dtype=np.int64)
+        self.fixed = np.zeros(len(self.radii), dtype=np.int64)
+        self.simulated = 0
 
     def count(self, wins: NDArray[np.int64], whole: Floats, looks: Sequence[int], polls: int) -> None:
         """Add `polls` polls of all inputs, one after the other in `wins` [polls * m, J]; `whole`: the fixed test's radii."""
         decision = self.rule.decide(wins)
         votes = np.asarray(looks)[decision.looks - 1].reshape(polls, -1)
-        mine = np.nan_to_num(decision.radius, nan=-1.0).reshape(polls, -1, 1)
+        mine = np.nan_to_num(decision.radius, nan=-1.0)
         self.votes += votes.mean(axis=1).tolist()
-        self.certified += list((mine >= np.array(self.radii)).mean(axis=1))
-        self.fixed += list((whole.reshape(polls, -1, 1) >= np.array(self.radii)).mean(axis=1))
+        self.certified += (mine[:, None] >= np.array(self.radii)).sum(axis=0)
+        self.fixed += (whole[:, None] >= np.array(self.radii)).sum(axis=0)
+        self.simulated += len(mine)
 
     def rows(self, n: int) -> list[dict[str, Any]]:
         """The table's rows, one per radius."""
         votes = float(np.mean(self.votes))
         error = float(np.std(self.votes, ddof=1) / np.sqrt(len(self.votes))) if len(self.votes) > 1 else float("nan")
-        mine, whole = np.mean(self.certified, axis=0), np.mean(self.fixed, axis=0)
+        mine, whole = self.certified / self.simulated, self.fixed / self.simulated
         shared = {"stop": str(self.stop.spec), "votes": votes, "votes_error": error, "fewer": n / votes}
         return [
             {**shared, "radius": r, "certified": float(a), "fixed": float(b)}

@@ -52,3 +52,20 @@ def least_votes(k: int, alpha: float) -> int:
             ahead += 1
         behind, total = ahead, total + ahead
     return total
+
+
+def least_votes_with(deviation: float, k: int, alpha: float) -> int | None:
+    """The least n at which PREDICT can decide k labels where every vote takes `deviation` off alpha; None if no n can.
+
+    What n votes leave of alpha needs least_votes of them; more votes leave less, so the first n that is enough is the least.
+
+    >>> [least_votes_with(d, 1, 0.001) for d in (0.0, 5e-5, 1e-4)]
+    [11, 13, None]
+    """
+    n = 0
+    while (left := alpha - n * deviation) > 0:
+        least = least_votes(k, left)
+        if least <= n:
+            return n
+        n = least
+    return None

@@ -182,6 +182,7 @@ def votes(
 ) -> None:
     """Votes per input of every stopping policy, compared with the fixed test, on the label probabilities of real inputs."""
     from vauban.bench.votes import measure, polls_for, read_probabilities
+    from vauban.report.numbers import asked_radius, percent
     from vauban.report.summary import parse_radii
 
     probabilities = read_probabilities(file)
@@ -207,12 +208,12 @@ def votes(
         cost = (
             [f"{r['votes']:,.0f} ± {r['votes_error']:,.0f}", f"{r['fewer']:.1f}x"] if r["stop"] != before else ["", ""]
         )
-        certified = [f"{100 * r['certified']:.2f} %", f"{100 * r['fixed']:.2f} %"]
-        rows.append([r["stop"] if r["stop"] != before else "", f"{r['radius']:g}", *certified, *cost])
+        certified = [percent(r["certified"]), percent(r["fixed"])]
+        rows.append([r["stop"] if r["stop"] != before else "", asked_radius(r["radius"]), *certified, *cost])
         before = r["stop"]
     headers = ["stop", "radius", "certified", f"by {n:,} votes", "votes per input", "fewer"]
     title = (
-        f"{len(probabilities)} inputs of {file.name}, {smoothing}, top {k}, alpha {alpha:g}, {polls:,} polls simulated"
+        f"{len(probabilities)} inputs of {file.name}, {smoothing}, top {k}, alpha {alpha}, {polls:,} polls simulated"
     )
     common.print_table(headers, rows, title=title)
 

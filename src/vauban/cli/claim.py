@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @example(
     "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
     "vauban claim runs/mnist --threat l0",
+    "vauban claim runs/mnist --all-looks",
     "vauban claim runs/band --patch 28x2 --out standing.csv",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
     "vauban claim votes.npz --smoothing partition:aggregate=runoff",
@@ -35,8 +36,15 @@ def claim(
     alpha: Annotated[float | None, typer.Option(help="failure probability per input [the run's, or 0.001]")] = None,
     bounds: common.BoundsOption = None,
     n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
+    all_looks: Annotated[
+        bool,
+        typer.Option(
+            "--all-looks",
+            help="the claim that holds at all looks of the run at once: alpha shared by them, the best for each",
+        ),
+    ] = False,
     threat: Annotated[
-        str | None, typer.Option(help="convert the claims to another threat: l1, l0, l0-features, patch, …")
+        str | None, typer.Option(help="convert the claims to another threat: l1, linf, l0, l0-features, patch, …")
     ] = None,
     shape: Annotated[str | None, typer.Option(help="shape of the inputs of a text file, for example 3x32x32")] = None,
     patch: Annotated[
@@ -54,14 +62,20 @@ def claim(
     ] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Derive claims again, for another k, alpha or bound, from a run or from counts in a file."""
-    from vauban.certificates import derive
+    """Derive claims again, for another k, alpha or bound, from a run or from counts in a file.
+
+    Choose -n, -k, --alpha and --bounds before you look: with other settings than the run's this is a second claim, and a note
+    says with what probability both fail together.
+    """
+    from vauban.certificates import COLUMNS, derive
     from vauban.cli.build import check_out
     from vauban.cli.poison_claim import claim_votes, is_poisoning
+    from vauban.cli.show import print_notes
     from vauban.errors import BadInput
     from vauban.files import replace_file
     from vauban.laws import law
-    from vauban.report.summary import headers, nice_radii, parse_radii, radius_text, rows
+    from vauban.report.numbers import percent, radius_text
+    from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.runs.counts_file import read_counts
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
@@ -71,13 +85,14 @@ def claim(
         check_out(out)
     if is_poisoning(votes):
         unused = {"--alpha": alpha, "--bounds": bounds, "-n": n, "--threat": threat, "--shape": shape, "--patch": patch}
+        unused |= {"--all-looks": all_looks or None}
         claim_votes(votes, smoothing, k, shown_radii, out, json, unused)
         return
     sides: Sequence[int] | None
     if votes.is_dir():
         run = Run.open(votes)
         certs, sides = (
-            run.certificates(k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing),
+            run.certificates(k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing, all_looks=all_looks),
             run.manifest.data.shape,
         )
         if n is None and len(certs) < len(run):
@@ -89,8 +104,10 @@ def claim(
             raise BadInput(
                 f"{votes} holds bare counts: say which noise they were cast under, --smoothing gaussian:sigma=0.5"
             )
-        if n is not None:
-            raise BadInput("-n selects a look of a run; a text file of counts has only its full number of votes")
+        if n is not None or all_looks:
+            raise BadInput(
+                "-n and --all-looks speak of looks of a run; a text file of counts has only its full number of votes"
+            )
         sides = None if shape is None else read_shape(shape)
         noise = law(smoothing)
         if noise.exact:
@@ -106,10 +123,14 @@ def claim(
     if threat is not None:
         certs = certs.in_threat(threat, read_shape(shape) if sides is None else sides)
     if out:
-        replace_file(out, certs.to_csv().encode())
+        replace_file(out, certs.to_csv((*COLUMNS, *(() if certs.look is None else ("look",)))).encode())
     if certs.truth is None:
-        summary: dict[str, object] = {"inputs": len(certs), "undecided": certs.undecided}
-        lines = [["undecided", f"{100 * certs.undecided:.2f} %"]]
+        summary: dict[str, object] = {
+            "inputs": len(certs),
+            "undecided": certs.undecided,
+            "notes": list(certs.notes),
+        }
+        lines = [["undecided", percent(certs.undecided)]]
     else:
         summary = certs.summary(nice_radii(certs) if shown_radii is None else shown_radii, rho, dataset_claim)
         lines = rows(summary)
@@ -120,18 +141,23 @@ def claim(
                 "label": int(label),
                 "radius": None if abstained else float(radius_text(float(r), certs.threat)),
                 "abstained": bool(abstained),
+                **({} if certs.look is None else {"look": None if abstained else int(certs.look[row])}),
             }
-            for i, label, r, abstained in zip(
-                certs.index.tolist(), certs.label, certs.radius, certs.abstained, strict=True
+            for row, (i, label, r, abstained) in enumerate(
+                zip(certs.index.tolist(), certs.label, certs.radius, certs.abstained, strict=True)
             )
         ]
         common.print_json(summary | {"claims": claims})
         return
-    statistics = "exact" if certs.exact else f"alpha {certs.alpha:g}, {certs.bounds}"
+    statistics = "exact" if certs.exact else f"alpha {certs.alpha}, {certs.bounds}"
     title = f"{certs.law.spec}, {certs.votes_per_input:,.0f} votes per input, {statistics}"
-    title += "" if threat is None else f", as radii in {certs.threat.name} (values in [0,1] before and after)"
+    title += "" if certs.look is None else ", at all looks at once"
+    if threat is not None:
+        values = "" if threat == "linf" else " (values in [0,1] before and after)"
+        title += f", as radii in {certs.threat.name}{values}"
     columns = headers({"certified": [], "k": certs.k, "exact": certs.exact, "rho": rho} | summary)
     common.print_table(columns[: len(lines[0])], lines, title=title)
+    print_notes(certs.notes)
     if out:
         typer.echo(f"claims: {out}")
 
@@ -140,6 +166,7 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
     """Print or write which labels stay in the top k under every patch of this height and width."""
     from vauban.errors import BadInput
     from vauban.files import replace_file
+    from vauban.report.numbers import percent
 
     sides = [int(side) for side in patch.split("x") if side.isascii() and side.isdigit()]
     if len(sides) != 2 or min(sides) < 1 or patch.count("x") != 1:
@@ -155,7 +182,7 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
         common.print_json({"patch": [*sides], "k": certs.k, "certified": float(right.mean()), "claims": claims})
         return
     typer.echo(
-        f"{int(right.sum())} of {len(certs)} inputs ({100 * right.mean():.2f} %) keep their label in the top {certs.k} under "
+        f"{int(right.sum())} of {len(certs)} inputs ({percent(float(right.mean()))}) keep their label in the top {certs.k} under "
         f"every change inside one {sides[0]} x {sides[1]} rectangle ({certs.law.spec}, exact)"
     )
     if out:

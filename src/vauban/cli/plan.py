@@ -41,7 +41,7 @@ def plan(
 ) -> None:
     """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
     from vauban.cli.build import classifier_and_data
-    from vauban.report.summary import radius_text
+    from vauban.report.numbers import radius_text
 
     smoothed, inputs = classifier_and_data(
         model=model,
@@ -60,7 +60,7 @@ def plan(
     rows: list[list[str]] = []
     if made.least_n is not None:
         rows += [["least n that can certify", f"{made.least_n:,}"]]
-        rows += [["least n that can predict", f"{made.least_n_predict:,}"]]
+        rows += [["least n that can predict", f"{made.least_n_predict:,}" if made.least_n_predict else "none"]]
     if made.method == "exact":
         rows += [["views per input, all of which vote", f"{made.n:,}"]]
     rows += _tests(made) if made.method == "sequential" else []
@@ -75,15 +75,15 @@ def plan(
     if made.seconds is not None:
         early = ", if no input were decided early" if made.method == "sequential" else ""
         rows += [[f"time{early}", duration(made.seconds)]]
-    how = {"exact": "exact", "fixed": f"alpha {made.alpha:g}, {made.bounds}"}
-    title = f"{made.smoothing}, top {k}, {how.get(made.method, f'alpha {made.alpha:g}, {made.stop}')}"
+    how = {"exact": "exact", "fixed": f"alpha {made.alpha}, {made.bounds}"}
+    title = f"{made.smoothing}, top {k}, {how.get(made.method, f'alpha {made.alpha}, {made.stop}')}"
     common.print_table([title, ""], rows)
     typer.echo(f"A radius covers {made.threat}.")
 
 
 def _tests(made: CertifyPlan) -> list[list[str]]:
     """Table rows for the tests of a sequential policy: what each radius needs, and the looks."""
-    from vauban.report.summary import floor_text
+    from vauban.report.numbers import asked_radius, needed_probability
 
     if not made.tests:
         return [["looks", f"from {made.looks[0]:,} votes on, without end"]]
@@ -91,8 +91,8 @@ def _tests(made: CertifyPlan) -> list[list[str]]:
     shown = made.tests if len(made.tests) <= _SHOWN else [*made.tests[: _SHOWN - 1], made.tests[-1]]
     for test in shown:
         about = f"{test.least_votes:,} votes, all won" if test.least_votes else "no number of votes"
-        radius = floor_text(test.radius).rstrip("0").rstrip(".") or "0"
-        rows.append([f"radius {radius}: probability above {test.needed:.6g}; least that certifies", about])
+        needs = f"radius {asked_radius(test.radius)}: probability above {needed_probability(test.needed)}"
+        rows.append([f"{needs}; least that certifies", about])
     rows.append([f"wins of {made.n:,} that certify the last of them", f"{made.tests[-1].boundaries[-1]:,}"])
     rows.append(["looks", f"{len(made.looks)}, from {made.looks[0]:,} to {made.looks[-1]:,} votes"])
     return rows

@@ -40,6 +40,7 @@ def predict(
     """
     from vauban.cli.build import check_out, classifier_and_data, read_in_flight
     from vauban.files import replace_file
+    from vauban.report.numbers import percent
 
     smoothed, data_set = classifier_and_data(
         model=model,
@@ -60,10 +61,11 @@ def predict(
         predictions = smoothed.predict(data_set, k=k, n=n, alpha=alpha, seed=seed, on=on, progress=not json)
     inputs, truth = len(data_set), data_set.labels
     answers = list(zip(data_set.index.tolist(), predictions, strict=True))
-    result: dict[str, object] = {"inputs": inputs, "undecided": float(predictions.abstained.mean())}
+    undecided = int(predictions.abstained.sum())
+    result: dict[str, object] = {"inputs": inputs, "undecided": undecided / inputs}
     if truth is not None:
         right = sum(labels is not None and int(truth[i]) in labels for i, (_, labels) in enumerate(answers))
-        result |= {"correct": right / inputs, "wrong": 1 - right / inputs - float(predictions.abstained.mean())}
+        result |= {"correct": right / inputs, "wrong": (inputs - right - undecided) / inputs}
     if out:
         lines = [f"{i},{' '.join(map(str, labels or ()))},{str(labels is None).lower()}" for i, labels in answers]
         replace_file(out, "\n".join(["index,labels,abstained", *lines, ""]).encode())
@@ -74,7 +76,7 @@ def predict(
         typer.echo(f"{i}: {'undecided' if labels is None else ' '.join(map(str, labels))}")
     if out is None and inputs > 20:
         typer.echo(f"… {inputs - 20} more (give --out to write them all)")
-    shown = {key: f"{100 * value:.2f} %" for key, value in result.items() if isinstance(value, float)}
+    shown = {key: percent(value) for key, value in result.items() if isinstance(value, float)}
     common.print_table([f"top {k} of {inputs} inputs", ""], [[key, value] for key, value in shown.items()])
     if out:
         typer.echo(f"answers: {out}")

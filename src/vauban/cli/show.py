@@ -39,10 +39,17 @@ def show_certificates(folder: Path, curves: Sequence[Certificates], radii: list[
         common.print_json({"run": str(folder), "curve": picture, **summaries[0], "top_k": summaries[1:]})
         return
     for summary in summaries:
-        statistics = "" if summary["exact"] else f", alpha {summary['alpha']:g}, {summary['bounds']}"
+        statistics = "" if summary["exact"] else f", alpha {summary['alpha']}, {summary['bounds']}"
         common.print_table(headers(summary), rows(summary), title=title + statistics)
+        print_notes(summary["notes"])
     if picture:
         typer.echo(f"curve: {picture}")
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what a reader must know besides the claims."""
+    for note in notes:
+        typer.echo(f"note: {note}")
 
 
 def _show_unlabelled(folder: Path, certs: Certificates, json: bool) -> None:

@@ -27,6 +27,13 @@ def _side(text: str) -> int:
     return side
 
 
+def read_depth(text: str) -> int:
+    """Read the depth to which deeper pictures are rounded: 8 bits, the only one."""
+    if text != "8":
+        raise BadInput(f"{text} is not 8: pictures of 16 bits can be rounded to 8 bits only")
+    return 8
+
+
 def _channels(text: str) -> int:
     if text not in ("1", "3"):
         raise BadInput(f"{text} is neither 1 (grey) nor 3 (colour)")
@@ -38,6 +45,7 @@ PARAMETERS = {
     "split": Parameter(str),
     "size": Parameter(_side, example="224"),
     "channels": Parameter(_channels, default=3),
+    "depth": Parameter(read_depth, example="8"),
 }
 
 
@@ -45,7 +53,7 @@ PARAMETERS = {
     "images",
     parameters=PARAMETERS,
     written="images:path=FOLDER,split=SUBFOLDER,size=224,channels=3",
-    reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}",
+    reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}; depth=8 rounds those of 16 bits",
     selects=True,
 )
 def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None = None) -> Dataset:
@@ -54,7 +62,9 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
     Only pictures 0, every, 2*every, … (at most `limit`) are opened.
 
     Classes are the sub-folders in sorted order; the pictures of each are sorted too. With `size` a picture is scaled until its
-    short side has that length and its centre is cropped; without it, all pictures must have one shape.
+    short side has that length and its centre is cropped; without it, all pictures must have one shape. Pictures of 16 bits are
+    refused, since a claim would be about other pictures than these; `depth=8` divides their values by 257 and rounds, and
+    claims are then about the rounded pictures.
     """
     try:
         from PIL import Image
@@ -70,7 +80,9 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
     for index, (path, _) in enumerate(listed):
         try:
             with Image.open(path) as picture:
-                pixels = _pixels(picture, values["size"], values["channels"])
+                pixels = _pixels(_eight_bits(picture, path, values["depth"]), values["size"], values["channels"])
+        except BadInput:
+            raise
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
             raise BadInput(f"{path} cannot be read as a picture ({problem}); repair or remove it") from None
         if images is None:
@@ -86,6 +98,46 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
     return Dataset(
         images, labels, len(classes), classes, name, names=tuple(str(path.relative_to(root)) for path, _ in listed)
     )
+
+
+def _is_deep(picture: Image) -> bool:
+    """Whether an opened picture has more than 8 bits for each value; Pillow shows only the upper ones of some that have."""
+    layouts = "" if picture.format == "BMP" else str(getattr(picture, "tile", ""))
+    return picture.mode[0] in "IF" or ";16" in layouts
+
+
+def to_8_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Values of 16 bits, divided by 257 and rounded: 0 stays 0 and 65,535 becomes 255. No value lies half-way."""
+    return ((values.astype(np.int64) + 128) // 257).astype(np.uint8)
+
+
+def _eight_bits(picture: Image, path: Path, depth: int | None) -> Image:
+    """The picture, if it has 8 bits for each value; rounded to 8, with `depth`, if it has more."""
+    if not _is_deep(picture):
+        return picture
+    if depth is None:
+        raise BadInput(
+            f"{path} has 16 bits for each value and pictures of 8 are needed: give depth=8 to divide by 257 and round, and to "
+            "certify the rounded pictures"
+        )
+    return _rounded(picture, path)
+
+
+def _rounded(picture: Image, path: Path) -> Image:
+    """A picture of 16 bits as one of 8. Of colours Pillow reads only the upper byte, or, asked for the other order, the lower."""
+    from PIL import Image
+
+    if picture.mode[0] == "I":
+        values = np.asarray(picture).astype(np.int64)
+    elif [tile[3] for tile in getattr(picture, "tile", ())] == [f"{picture.mode};16B"]:
+        with Image.open(path) as again:
+            again.tile = [(*again.tile[0][:3], f"{picture.mode};16L")]  # type: ignore[list-item]
+            values = 256 * np.asarray(picture).astype(np.int64) + np.asarray(again)
+    else:
+        raise ValueError("not all of its 16 bits can be read; save it with 8")
+    if values.min() < 0 or values.max() > 65_535:
+        raise ValueError("its values are not of 16 bits; save it with 8")
+    return Image.fromarray(to_8_bits(values))
 
 
 def _pixels(picture: Image, size: int | None, channels: int) -> NDArray[np.uint8]:

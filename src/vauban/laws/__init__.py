@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vauban.errors import BadInput
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import LAWS, AnyLaw, Law, register
 from vauban.registry import import_modules
 from vauban.specs import Spec, flag
 
-__all__ = ["LAWS", "AnyLaw", "ExactLaw", "Law", "law", "register", "sampled_law"]
+__all__ = ["LAWS", "AnyLaw", "ExactLaw", "Law", "as_law", "law", "register", "sampled_law"]
 
 import_modules(__name__)  # every law registers itself
 
@@ -22,6 +24,16 @@ def law(smoothing: str | Spec) -> AnyLaw:
     forms = LAWS[spec.name]
     exact = len(forms) == 1 or not _sampled(spec)
     return next((form for form in forms if form.exact == exact), forms[0]).from_spec(spec)
+
+
+def as_law(smoothing: Any) -> AnyLaw:
+    """The law of a smoothing or of its text form; a law is returned as it is."""
+    if isinstance(smoothing, AnyLaw):
+        return smoothing
+    found = law(smoothing) if isinstance(smoothing, str) else getattr(smoothing, "law", None)
+    if not isinstance(found, AnyLaw):
+        raise BadInput(f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
+    return found
 
 
 def sampled_law(smoothing: str | Spec) -> Law:

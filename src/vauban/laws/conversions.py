@@ -8,6 +8,7 @@ the ball (open or closed) of its source; an integer radius is closed. With |d| t
 | l2             | l1             | max(R, R^2)      | the L2 norm is at most the L1 norm; sum d^2 <= sum abs d           |
 | l1             | lq, q < 1      | max(R, R^(1/q))  | L1 is at most Lq; sum abs d <= sum abs d^q ([Levine2023] 4.27)     |
 | lp, p < 1      | l1             | R n^(1 - 1/p)    | sum abs d^p <= n^(1-p) (sum abs d)^p, by concavity                 |
+| l2, l1, lp     | linf           | R / n^(1/p)      | n changes of e each have the size e n^(1/p), whatever the values   |
 | l2, l1, lp     | l0-features    | most k < R^p     | k features change sum abs d^p by at most k                         |
 | l2, l1, lp     | l0             | most k < R^p / c | a pixel is c features                                              |
 | l0-features    | l0             | R / c            | the same                                                           |
@@ -38,8 +39,8 @@ from vauban.threats import Threat
 
 INTEGER_TARGETS = ["l0", "l0-features", "patch"]
 _TARGETS = {
-    "l2": ["l1", *INTEGER_TARGETS],
-    "l1": [*INTEGER_TARGETS, "wasserstein", "wasserstein-l2"],
+    "l2": ["l1", *INTEGER_TARGETS, "linf"],
+    "l1": [*INTEGER_TARGETS, "linf", "wasserstein", "wasserstein-l2"],
     "l0": ["l0-features", "patch"],
     "l0-features": ["l0", "patch"],
     "wasserstein": ["wasserstein-l2"],
@@ -53,9 +54,9 @@ def targets(source: Threat) -> list[str]:
 
     >>> from vauban.threats import L2
     >>> targets(L2)
-    ['l1', 'l0', 'l0-features', 'patch']
+    ['l1', 'l0', 'l0-features', 'patch', 'linf']
     """
-    return ["l1", *INTEGER_TARGETS] if _fraction(source.name) else list(_TARGETS.get(source.name, []))
+    return ["l1", *INTEGER_TARGETS, "linf"] if _fraction(source.name) else list(_TARGETS.get(source.name, []))
 
 
 def convert(
@@ -94,6 +95,8 @@ def convert(
 
 def _real_radius(r: Fraction, source: Threat, target: str, size: int, mass: float) -> float:
     """A real-valued radius from a real-valued one."""
+    if target == "linf":
+        return _rounded_down(r * _power(Fraction(1, size), 1 / _exponent(source)))
     if source.name == "l2":
         return _rounded_down(max(r, r * r))
     if target == "wasserstein-l2" and source.name == "wasserstein":
@@ -105,6 +108,23 @@ def _real_radius(r: Fraction, source: Threat, target: str, size: int, mass: floa
     if p := _fraction(source.name):
         return _rounded_down(r * _power(Fraction(size), 1 - 1 / p))
     return _rounded_down(r / (2 * Fraction(mass)))
+
+
+def implied(source: Threat, target: str, shape: Sequence[int]) -> tuple[str, ...]:
+    """What a converted radius is worth, in words, where it could be taken for more."""
+    if target != "linf":
+        return ()
+    root, features = 1 / _exponent(source), math.prod(shape)
+    factor = f"{features:,}" if root == 1 else f"{features:,}^{root if root.denominator == 1 else f'({root})'}"
+    return (
+        f"these L-infinity radii are what the {source.metric} radii imply, and no more: a change of e in each of the "
+        f"{features:,} features has the {source.metric} e x {factor}, so every radius was divided by {factor}",
+    )
+
+
+def _exponent(source: Threat) -> Fraction:
+    """The p of an Lp threat."""
+    return _fraction(source.name) or Fraction({"l1": 1, "l2": 2}[source.name])
 
 
 def _integer_radius(r: float, source: Threat, target: str, shape: Sequence[int]) -> float:
@@ -120,7 +140,7 @@ def _integer_radius(r: float, source: Threat, target: str, shape: Sequence[int])
     elif r == math.inf:
         in_features, in_pixels = size, pixels
     else:
-        budget = _power(Fraction(r), _fraction(source.name) or Fraction({"l1": 1, "l2": 2}[source.name]))
+        budget = _power(Fraction(r), _exponent(source))
         in_features, in_pixels = _largest_integer(budget, source), _largest_integer(budget / channels, source)
     if target == "l0-features":
         return float(math.floor(min(in_features, size)))

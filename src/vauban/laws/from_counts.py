@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,28 @@ def radii_of_counts(
     """Radii [m] from counts [m, c], by probability bounds widened by `deviation`; NaN where nothing is certified."""
     limits = law.calibrated(probability_bounds(counts, labels, k=k, alpha=alpha, method=bounds).widened(deviation))
     return radius(law, limits.label, limits.sums())
+
+
+def radii_of_looks(
+    looks: Sequence[NDArray[np.int64]],
+    labels: NDArray[np.int64],
+    law: Law,
+    *,
+    k: int,
+    alpha: float,
+    bounds: str,
+    deviation: float = 0.0,
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Radii [m] that hold at all J looks (counts [m, c] each) at once, and the look of each, from 0.
+
+    Every look gets alpha / J, so that with probability 1 - alpha no look's bounds fail, and the largest radius of any look holds.
+    """
+    share = alpha / len(looks)
+    radii = np.stack(
+        [radii_of_counts(t, labels, law, k=k, alpha=share, bounds=bounds, deviation=deviation) for t in looks]
+    )
+    best = np.where(np.isnan(radii), -1.0, radii).argmax(axis=0)
+    return radii[best, np.arange(len(labels))], best
 
 
 def largest_radius(

@@ -10,6 +10,7 @@ import numpy as np
 
 from vauban.certificates import Claims
 from vauban.errors import MissingExtra
+from vauban.report.numbers import confidence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,9 @@ def figure(curves: Sequence[Claims], path: str | Path | None = None, *, title: s
     axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
-    note = f"exact, for {inputs}" if curves[0].exact else f"band: proven for {inputs}\nwith confidence {1 - rho:g}"
+    note = (
+        f"exact, for {inputs}" if curves[0].exact else f"band: proven for {inputs}\nwith confidence {confidence(rho)}"
+    )
     axes.legend(title=note, frameon=False)
     drawn.tight_layout()
     if path is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vauban.report.summary import percent
+from vauban.report.numbers import percent
 
 
 def headers(summary: dict[str, Any]) -> list[str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
 
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
-from vauban.threats import Threat
-
-_RADIUS_STEP = Decimal("1e-9")
+from vauban.report.numbers import asked_radius, confidence, percent, short_radius
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -51,7 +48,7 @@ def headers(summary: dict[str, Any]) -> list[str]:
     """The column titles of `rows`; exact claims have no column for a confidence bound."""
     columns = [f"top {summary['k']} of {summary['inputs']} inputs"]
     if not summary["exact"]:
-        return [*columns, "these", f"proven at {1 - summary['rho']:g}"]
+        return [*columns, "these", f"proven at {confidence(summary['rho'])}"]
     return [*columns, "exact", "by the papers' margin"] if _two_bounds(summary) else [*columns, "exact"]
 
 
@@ -71,25 +68,8 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
         lines.append(["certified for another label", percent(summary["certified_elsewhere"]), ""])
     for line in summary["certified"]:
         beside = line.get("by_margin", line["at_least"])
-        lines.append([f"certified at radius {line['radius']:g}", percent(line["accuracy"]), percent(beside)])
-    lines.append(["median radius", "none" if median is None else f"{float(floor_text(median)[:-5]):g}", ""])
+        lines.append(
+            [f"certified at radius {asked_radius(line['radius'])}", percent(line["accuracy"]), percent(beside)]
+        )
+    lines.append(["median radius", "none" if median is None else short_radius(median), ""])
     return lines if not summary["exact"] or _two_bounds(summary) else [line[:2] for line in lines]
-
-
-def percent(fraction: float) -> str:
-    """A fraction in percent, rounded down."""
-    return f"{floor_text(100 * fraction + 1e-9)[:-7]} %"
-
-
-def radius_text(radius: float, threat: Threat) -> str:
-    """A radius as it is written: a whole number where the threat counts, else rounded down."""
-    return str(int(radius)) if threat.integer else floor_text(radius)
-
-
-def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
-    """A radius in decimal, rounded down.
-
-    >>> floor_text(0.99999999999)
-    '0.999999999'
-    """
-    return format(Decimal(radius).quantize(step, rounding=ROUND_FLOOR), "f")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vauban.errors import MissingExtra
-from vauban.report.summary import headers, nice_radii, radius_text, rows
+from vauban.report.numbers import radius_text
+from vauban.report.summary import headers, nice_radii, rows
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates, Claims
@@ -27,6 +28,8 @@ def data_frame(certs: Claims, names: Sequence[str] | None = None) -> Any:
     if certs.truth is not None:
         columns["truth"] = certs.truth
     columns |= {"label": certs.label, "radius": certs.radius, "abstained": certs.abstained}
+    if (look := getattr(certs, "look", None)) is not None:
+        columns["look"] = look
     columns |= {f"count_{c}": certs.counts[:, c] for c in range(certs.counts.shape[1])}
     return pandas.DataFrame(columns)
 
@@ -42,9 +45,9 @@ def certificates_html(certs: Certificates) -> str:
 
 
 def claims_html(certs: Claims, title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A title, a table and the claim in words."""
-    body = _table(head, lines)
-    return f"<div><b>{html.escape(title)}</b>{body}<p>{html.escape(certs.claim)}</p></div>"
+    """A title, a table, the claim in words and the notes on it."""
+    said = "".join(f"<p>{html.escape(text)}</p>" for text in (certs.claim, *(f"Note: {note}" for note in certs.notes)))
+    return f"<div><b>{html.escape(title)}</b>{_table(head, lines)}{said}</div>"
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -54,7 +57,8 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def csv_text(certs: Claims, columns: Sequence[str]) -> str:
-    """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known."""
+    """Claims as CSV text: radii rounded down, empty where abstained; truth empty where it is not known, look likewise."""
+    look = getattr(certs, "look", None)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -66,6 +70,7 @@ def csv_text(certs: Claims, columns: Sequence[str]) -> str:
             "radius": "" if abstained else radius_text(float(certs.radius[i]), certs.threat),
             "abstained": "true" if abstained else "false",
             "truth": "" if certs.truth is None else certs.truth[i],
+            "look": "" if abstained or look is None else look[i],
         }
         writer.writerow([row[column] for column in columns])
     return out.getvalue()

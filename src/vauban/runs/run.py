@@ -10,6 +10,7 @@ from vauban.certificates import Certificates, Claims
 from vauban.laws.exact import Ballots
 from vauban.runs.manifest import Manifest, read_raw
 from vauban.runs.opened import OpenedRun
+from vauban.runs.second_claims import derived
 from vauban.runs.store import RunRecord, extensions_of, read_record
 from vauban.votes import BallotVotes, Counts, SampledVotes, VoteTable
 
@@ -81,15 +82,22 @@ class Run(OpenedRun):
         n: int | None = None,
         threat: str | None = None,
         smoothing: str | None = None,
+        all_looks: bool = False,
     ) -> Certificates:
         """Certificates for every input that has enough votes; other k, alpha, bounds or an earlier look n cost no votes.
+
+        Choose n, k, alpha and bounds before you look: with other settings than the manifest's this is a second claim, and
+        `notes` of the result say with what probability it and the run's own fail together. The best of several settings fails
+        with up to the sum of their alphas. `all_looks`: the claim that holds at all J looks of the manifest at once, alpha / J
+        at each; `look` of the result says at which look each input has its radius.
 
         `threat`: convert them to another threat. `smoothing`: the same views with another bound, such as
         laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a sequential run proves only the claim that
         it was stopped for.
         """
         changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
-        certs = self.record.changed({key: value for key, value in changes.items() if value is not None}, smoothing)
+        asked = {key: value for key, value in changes.items() if value is not None}
+        certs = derived(self.record, asked, smoothing, all_looks)
         return certs if threat is None else certs.in_threat(threat, self.manifest.data.shape)
 
     def _names(self, certs: Claims) -> Sequence[str] | None:

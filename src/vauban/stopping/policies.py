@@ -284,11 +284,13 @@ class Grid(Policy):
         first = 0 if test.law.threat.integer else 1
         points = int(Fraction(test.max_radius) / step)
         if points - first + 1 > MAX_RADII:
+            from vauban.report.numbers import rounded_up, short_radius
+
             least = test.max_radius / (MAX_RADII - 1)
             raise BadInput(
-                f"step={self.step:g} makes {float(points):,.10g} radii up to {test.max_radius:g}, the largest that "
+                f"step={self.step} makes {float(points):,.10g} radii up to {short_radius(test.max_radius)}, the largest that "
                 f"n={test.n:,} can certify: at most {MAX_RADII} are supported, so "
-                f"take step={math.ceil(least) if first == 0 else least:.3g} or more"
+                f"take step={math.ceil(least) if first == 0 else rounded_up(least, 3)} or more"
             )
         return test.grid_rule([float(i * step) for i in range(first, max(points, first) + 1)], self.test)
 
@@ -332,9 +334,10 @@ class _Test:
         return group_sequential.boundaries(p, looks, self.alpha, group_sequential.spending(looks, self.alpha))
 
     def _out_of_reach(self, radius: float, p: float, test: str) -> str:
-        prefix = (
-            f"radius {radius:g} is out of reach of n={self.n:,} votes at alpha={self.alpha:g} under {self.law.spec}"
-        )
+        from vauban.report.numbers import asked_radius
+
+        asked = asked_radius(radius)
+        prefix = f"radius {asked} is out of reach of n={self.n:,} votes at alpha={self.alpha} under {self.law.spec}"
         if not p < 1:
             return f"{prefix}, and of any number of votes: ask for a smaller one"
         least = (eprocess if test == "eprocess" else group_sequential).least_votes(p, self.alpha)

@@ -1,0 +1,118 @@
+"""Numbers as text, rounded to the safe side: radii and shares down, needed probabilities up, a confidence never to 1."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+from vauban.threats import Threat
+
+_RADIUS_STEP = Decimal("1e-9")
+_WIDE = Context(prec=800)  # digits enough for the exact value of any float
+_MOST_INPUTS = 10**7  # shares of up to this many inputs differ by more than a float's rounding
+_SHOWN_DIGITS = 6
+
+
+def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
+    """A radius in decimal, rounded down.
+
+    >>> floor_text(0.99999999999)
+    '0.999999999'
+    """
+    return format(Decimal(radius).quantize(step, ROUND_FLOOR, _WIDE), "f")
+
+
+def radius_text(radius: float, threat: Threat) -> str:
+    """A radius as it is written: a whole number where the threat counts, else rounded down."""
+    return str(int(radius)) if threat.integer else floor_text(radius)
+
+
+def short_radius(radius: float) -> str:
+    """A radius for a table: rounded down to four decimals, or to four significant digits where those are more.
+
+    >>> short_radius(138.46067), short_radius(0.0151559)
+    ('138.4606', '0.01515')
+    """
+    exact = Decimal(radius)
+    return _trimmed(floor_text(radius, Decimal(1).scaleb(min(-4, exact.adjusted() - 3) if exact else 0)))
+
+
+def asked_radius(radius: float) -> str:
+    """A radius that was asked for, as it was written: the shortest decimal that reads back as this float, where nine decimals
+    are enough, else rounded down.
+
+    >>> asked_radius(0.3), asked_radius(138.46067), asked_radius(1 / 3)
+    ('0.3', '138.46067', '0.333333333')
+    """
+    written = Decimal(repr(float(radius)))
+    return _trimmed(format(written, "f") if _decimals(written) <= 9 else floor_text(radius))
+
+
+def percent(fraction: float) -> str:
+    """A fraction in percent, rounded down; that of a count is rounded exactly, as if it had never been a float.
+
+    >>> percent(29 / 100), percent(0.9999999999999)
+    ('29.00 %', '99.99 %')
+    """
+    share = Fraction(fraction).limit_denominator(_MOST_INPUTS)
+    exact = share if float(share) == fraction else Fraction(fraction)
+    hundredths = exact * 10_000 // 1
+    return f"{Decimal(hundredths).scaleb(-2):.2f} %"
+
+
+def confidence(failure: float) -> str:
+    """1 - failure, exact: a decimal where six digits are enough, else a difference. It never reads 1.
+
+    >>> confidence(0.001), confidence(1e-20)
+    ('0.999', '1 - 1e-20')
+    """
+    written = Decimal(repr(float(failure)))
+    return _trimmed(format(1 - written, "f")) if _decimals(written) <= _SHOWN_DIGITS else f"1 - {float(failure)!r}"
+
+
+def total(*failures: float) -> str:
+    """The sum of failure probabilities, exact.
+
+    >>> total(0.001, 0.001), total(0.1, 0.2)
+    ('0.002', '0.3')
+    """
+    added = Decimal(0)
+    for failure in failures:
+        added = _WIDE.add(added, Decimal(repr(float(failure))))
+    return format(_WIDE.normalize(added), "g")
+
+
+def rounded_up(value: float, digits: int = _SHOWN_DIGITS) -> str:
+    """A number that is needed at least, rounded up to this many significant digits.
+
+    >>> rounded_up(0.84134474606), rounded_up(0.5)
+    ('0.841345', '0.5')
+    """
+    exact = Decimal(value)
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1 if exact else 0)
+    return _trimmed(format(exact.quantize(step, ROUND_CEILING, _WIDE), "f"))
+
+
+def needed_probability(p: float) -> str:
+    """A probability that is needed, rounded up to six digits; as a difference where that would be 1.
+
+    >>> needed_probability(0.999), needed_probability(1 - 2**-30)
+    ('0.999', '1 - 9.31e-10')
+    """
+    text = rounded_up(p)
+    if text != "1" or p == 1:
+        return text
+    rest = _WIDE.subtract(Decimal(1), Decimal(p))
+    return f"1 - {rest.quantize(Decimal(1).scaleb(rest.adjusted() - 2), ROUND_FLOOR, _WIDE):.2e}"
+
+
+def _decimals(number: Decimal) -> int:
+    """How many digits a number has after the point."""
+    exponent = number.normalize().as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(0, -exponent)
+
+
+def _trimmed(text: str) -> str:
+    """A decimal without zeros at its end."""
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,95 @@
+"""Further claims from the votes of a run: what they cost together with its own, and the claim at all its looks at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vauban.certificates import Certificates
+from vauban.errors import BadInput
+from vauban.laws.from_counts import radii_of_looks
+from vauban.laws.law import Law
+from vauban.methods import CertifySettings, FixedMethod, looks_up_to
+from vauban.runs.store import RunRecord
+from vauban.votes import SampledVotes
+
+CHOOSE_FIRST = (
+    "choose n, k, alpha and bounds before you look: the best of several settings costs the sum of all their alphas"
+)
+
+
+def derived(record: RunRecord, changes: dict[str, Any], smoothing: str | None, all_looks: bool) -> Certificates:
+    """The claims of a run for these changes of its settings, with notes on what they cost besides the run's own."""
+    own = record.manifest.settings
+    if all_looks:
+        certs, looks = _at_all_looks(record, changes, smoothing), looks_up_to(own.n or 0)
+    else:
+        certs, looks = record.changed(dict(changes), smoothing), [changes.get("n", own.n or 0)]
+    return replace(certs, notes=(*certs.notes, *_notes(own, certs, looks)))
+
+
+def _at_all_looks(record: RunRecord, changes: dict[str, Any], smoothing: str | None) -> Certificates:
+    """The claims that hold at all J looks of the manifest at once: alpha / J at each, and the largest radius of any look."""
+    method, votes, own = record.method, record.votes, record.manifest.settings
+    if not isinstance(method, FixedMethod) or not isinstance(votes, SampledVotes):
+        why = "an exact run has no looks, every view votes"
+        if own.stop is not None:
+            why = f"a run stopped by {own.stop} has one claim, which holds whenever it stopped"
+        raise BadInput(f"all looks at once: {why}; leave this out")
+    if "n" in changes:
+        raise BadInput(f"n={changes['n']} and all looks at once: leave one of them out")
+    certs, looks = record.changed(dict(changes), smoothing), looks_up_to(own.n or 0)
+    assert isinstance(certs.law, Law)
+    position = {number: p for p, number in enumerate(votes.index)}
+    kept = [votes.looks[position[number]] for number in certs.index.tolist()]
+    radii, best = radii_of_looks(
+        [np.stack([counts[look] for counts in kept]) for look in range(len(looks))],
+        certs.label,
+        certs.law,
+        k=certs.k,
+        alpha=certs.alpha,
+        bounds=certs.bounds,
+        deviation=method.deviation,
+    )
+    lost = np.isnan(radii)
+    return replace(certs, radius=radii, abstained=lost, look=np.where(lost, 0, np.array(looks)[best]))
+
+
+def _notes(own: CertifySettings, certs: Certificates, looks: list[int]) -> tuple[str, ...]:
+    """What a reader must know of claims at these looks, besides the run's own: none if they are the run's own."""
+    if own.stop != "fixed":
+        return ()
+    notes = []
+    if len(looks) > 1:
+        listed = ", ".join(f"{look:,}" for look in looks)
+        notes.append(
+            f"one claim at all {len(looks)} looks at once ({listed} votes): alpha / {len(looks)} at each, and for each input the "
+            "largest radius of any"
+        )
+    said, asked = (own.k, own.alpha, own.bounds), (certs.k, certs.alpha, certs.bounds)
+    if looks != [own.n] or asked != said:
+        notes.append(_cost(own, certs, looks))
+    return tuple(notes)
+
+
+def _cost(own: CertifySettings, certs: Certificates, looks: list[int]) -> str:
+    """What a second claim costs together with the run's own.
+
+    Bounds of one kind on the same votes hold for every k at once, and those at the smaller alpha hold wherever those at the
+    larger do; so both claims fail no more often than the one at the larger alpha. Otherwise their alphas add up.
+    """
+    from vauban.report.numbers import total
+
+    votes = f"{looks[-1]:,} votes" if len(looks) == 1 else "all looks"
+    nested = looks == [own.n] and certs.bounds == own.bounds
+    cost = total(max(own.alpha, certs.alpha)) if nested else total(own.alpha, certs.alpha)
+    why = (
+        ", the larger alpha: the bounds of one are inside those of the other" if nested else ", the sum of their alphas"
+    )
+    return (
+        f"this is a second claim (top {certs.k} at {votes}, alpha {certs.alpha}, {certs.bounds}) besides the run's own "
+        f"(top {own.k} at {own.n:,} votes, alpha {own.alpha}, {own.bounds}): the two together fail with probability at most "
+        f"{cost}{why}; {CHOOSE_FIRST}"
+    )
