@@ -106,7 +106,7 @@ INTERRUPTIONS = [pytest.param(False, id="exception"), pytest.param(True, id="sig
 @pytest.mark.parametrize("by_signal", INTERRUPTIONS)
 def test_stopped_with_ctrl_c_and_taken_up_again(by_signal: bool, ensemble: Path, tmp_path: Path) -> None:
     folder = tmp_path / "ens"
-    assert "run the same command again" in interrupted(3, [*TRAIN, "--out", str(folder)], by_signal)
+    assert "run the same command again" in interrupted(6, [*TRAIN, "--out", str(folder)], by_signal)
     there = len(list(folder.glob("models-*.safetensors")))
     assert there == 2
     assert "train command again" in vauban("poison", "certify", "-e", folder, *TEST, "--out", tmp_path / "r", code=3)
@@ -289,7 +289,6 @@ def test_votes_of_elsewhere_become_a_run(ensemble: Path, run: Path, tmp_path: Pa
 
 
 BAD = [
-    (["poison", "train", "--limit", "10", "-p", "11", "-o", "X"], "11 partitions of 10 samples"),
     (["poison", "train", "-o", "X"], "--partitions is needed"),
     (["poison", "train", "-p", "5", "--defense", "dpa:by=sort", "-o", "X"], "would prove nothing"),
     (["poison", "train", "-p", "5", "--defence", "doa", "-o", "X"], "did you mean 'dpa'"),

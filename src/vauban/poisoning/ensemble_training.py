@@ -117,6 +117,10 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
     """Train the ensemble of two clusters."""
     if request.partitions is not None:
         raise BadInput("features=clusters has one partition for each sample: leave --partitions out")
+    if request.num_classes != 2:
+        raise BadInput(
+            f"two clusters tell two classes apart, and there are {request.num_classes}: choose two, for example --classes 1,7"
+        )
     ensemble = ClusterEnsemble.fit(request.x, request.y, source=request.source)
     if request.out is not None:
         ensemble.save(request.out)
