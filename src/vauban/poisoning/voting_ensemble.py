@@ -24,6 +24,7 @@ from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import compose
 from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, refuse_other_run, write_run
 from vauban.poisoning.votes.settings import PoisoningSettings
+from vauban.poisoning.votes.votes_file import VotesFile, check_votes_path, write_votes_file
 from vauban.validation import check_index, check_labels
 
 
@@ -132,6 +133,29 @@ class VotingEnsemble(ABC):
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
+
+    def export(
+        self,
+        path: str | Path,
+        x: NDArray[Any],
+        y: ArrayLike | None = None,
+        aggregate: str = "plurality",
+        *,
+        source: InputSource | None = None,
+        progress: ProgressReporter = no_progress,
+    ) -> None:
+        """Write the votes on `x` [m, ...] to a .npz, with what a claim needs: spread, offsets, threat, partition, training.
+
+        `vauban claim` and `vauban poison import` read it, and so does whoever has NumPy. Arguments are those of `certify`.
+        """
+        check_votes_path(Path(path))
+        self.check_inputs(x)
+        truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
+        index = check_index(None if source is None else source.index, len(x))
+        with progress("voting", self._votings(aggregate), "models") as on_progress:
+            votes = self.tally(x, aggregate, on_progress)
+        file = VotesFile(votes, truth, index, str(self.partition), self._training())
+        write_votes_file(Path(path), file, aggregate)
 
     def certify_data(
         self,

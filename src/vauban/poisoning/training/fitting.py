@@ -33,7 +33,7 @@ from vauban.specs import choose
 ROWS = 512
 IN_MEMORY_ONLY = (
     "models of another library cannot be kept in a folder, since Vauban loads no pickles: leave the folder out and keep "
-    "their votes, numpy.savez(path, votes=ensemble.votes(x), labels=y, num_classes=…)"
+    "their votes, ensemble.export('votes.npz', x, y)"
 )
 
 
