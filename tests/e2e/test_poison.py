@@ -403,3 +403,34 @@ def test_shared_features_and_one_flipped_label(tmp_path: Path) -> None:
     assert all((shared[name] == value).all() for name, value in other.trainer.shared.items())  # type: ignore[attr-defined]
     vauban("poison", "certify", "-e", tmp_path / "clean", *TEST, "--out", tmp_path / "run")
     assert "relabelled" in vauban("verify", tmp_path / "run")
+
+
+def test_samples_that_nobody_can_train_on_are_said(tmp_path: Path) -> None:
+    """More parts than samples, NaN and a label that is no class: an ensemble is trained, certified and verified."""
+    x = np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32)
+    y = np.arange(30) % 3
+    x[4, 0, 0, 0], y[9] = np.nan, 7
+    np.savez(tmp_path / "d.npz", images=x, labels=y)
+    np.savez(tmp_path / "t.npz", images=x[10:20], labels=y[10:20])
+    command = [
+        "poison",
+        "train",
+        "--data",
+        f"npz:path={tmp_path}/d.npz,classes=3",
+        "-p",
+        "40",
+        "--model",
+        TINY,
+        "--json",
+    ]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
+    assert done.exit_code == 0, done.stderr
+    assert "cannot be trained on their samples" in done.stderr
+    failed = sorted({int(Partition(40).buckets(x[i : i + 1])[0]) for i in (4, 9)})
+    assert json.loads(done.stdout)["failed"] == failed
+    certify = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/t.npz,classes=3"]
+    vauban(*certify, "--device", "cpu", "--out", tmp_path / "run")
+    assert "all hold" in vauban("verify", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["training"]["partition"]["failed"] == failed
+    refused = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/d.npz,classes=3"]
+    assert "holds NaN" in vauban(*refused, "--out", tmp_path / "x", code=2)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data import Dataset
+from vauban.data.dataset import any_samples
 from vauban.errors import BadInput
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.defense import Defense, package_entry, parse_defense
@@ -64,7 +65,8 @@ def train(
     `select` does. `seeds`, `seed`, `normalise` are settings of the trainer; `on` is "here" or a Ray cluster.
     """
     chosen = parse_defense(defense)
-    samples = select(data, split="train", every=every, limit=limit, classes=classes)
+    with any_samples():  # each base classifier deals with those of its own part
+        samples = select(data, split="train", every=every, limit=limit, classes=classes)
     check_classes_fixed(samples.data)
     assert samples.y is not None
     source = {"spec": samples.data.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
