@@ -30,6 +30,10 @@ class MissingExtra(VaubanError, ImportError):
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'vauban[{extra}]'")
 
 
+class NotRepeated(VaubanError):
+    """A base classifier failed once and not again: its votes are no function of its samples, and nothing can be certified."""
+
+
 class RunRefused(VaubanError):
     """A run folder cannot be used: it belongs to other settings, or another process is writing to it."""
 

@@ -35,6 +35,7 @@ TRAIN = [
     "--device",
     "cpu",
 ]
+PLAIN = "partition:spread=1,threat=samples"
 TEST = ["--data", "mnist:split=test", "--limit", "40", "--device", "cpu"]
 
 
@@ -106,7 +107,7 @@ INTERRUPTIONS = [pytest.param(False, id="exception"), pytest.param(True, id="sig
 @pytest.mark.parametrize("by_signal", INTERRUPTIONS)
 def test_stopped_with_ctrl_c_and_taken_up_again(by_signal: bool, ensemble: Path, tmp_path: Path) -> None:
     folder = tmp_path / "ens"
-    assert "run the same command again" in interrupted(3, [*TRAIN, "--out", str(folder)], by_signal)
+    assert "run the same command again" in interrupted(6, [*TRAIN, "--out", str(folder)], by_signal)
     there = len(list(folder.glob("models-*.safetensors")))
     assert there == 2
     assert "train command again" in vauban("poison", "certify", "-e", folder, *TEST, "--out", tmp_path / "r", code=3)
@@ -237,17 +238,17 @@ def test_claim_again_from_a_run_and_from_anybodys_votes(ensemble: Path, run: Pat
     made = Ensemble.load(ensemble)
     votes, scores = made.votes(digits.images[:40]), made.scores(digits.images[:40])
     np.savez(tmp_path / "votes.npz", votes=votes, labels=digits.labels[:40], num_classes=10)
-    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", "--json"))
+    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", PLAIN, "--json"))
     rows = list(csv.DictReader((run / "claims.csv").open()))
     assert [str(c["radius"]) for c in told["claims"]] == [row["radius"] for row in rows]
     offsets = spread_offsets(scores.shape[1], 2)
     np.savez(tmp_path / "scores.npz", scores=scores, labels=digits.labels[:40], num_classes=10, offsets=offsets)
-    two = "partition:aggregate=runoff,spread=2"
+    two = "partition:aggregate=runoff,spread=2,threat=samples"
     told = json.loads(vauban("claim", tmp_path / "scores.npz", "--smoothing", two, "--json", "-o", tmp_path / "c.csv"))
     slow = derive(EnsembleVotes.from_arrays({"scores": scores}, 10, spread=2), digits.labels[:40], aggregate="runoff")
     assert [c["radius"] for c in told["claims"]] == slow.radius.tolist()
     assert len((tmp_path / "c.csv").read_text().splitlines()) == 41
-    flips = vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition:threat=labels")
+    flips = vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition:spread=1,threat=labels")
     assert "relabelled" in flips
 
 
@@ -282,14 +283,13 @@ def test_votes_of_elsewhere_become_a_run(ensemble: Path, run: Path, tmp_path: Pa
     )
     assert "votes of 20 models" in vauban(*command, "--defense", "dpa", "-p", "30", "--out", tmp_path / "x", code=2)
     np.savez(tmp_path / "w.npz", counts=arrays["counts"], labels=(digits.labels[:40] + 1) % 10, num_classes=10)
-    assert "not those of" in vauban(
-        "poison", "import", tmp_path / "w.npz", "-d", "mnist", "--out", tmp_path / "x", code=2
-    )
+    wrong = ["poison", "import", tmp_path / "w.npz", "-d", "mnist", "--out", tmp_path / "x"]
+    assert "not those of" in vauban(*wrong, "--defense", "dpa", code=2)
+    assert "does not say the spread and threat of its votes" in vauban(*wrong, code=2)
     assert not (tmp_path / "x").exists()
 
 
 BAD = [
-    (["poison", "train", "--limit", "10", "-p", "11", "-o", "X"], "11 partitions of 10 samples"),
     (["poison", "train", "-o", "X"], "--partitions is needed"),
     (["poison", "train", "-p", "5", "--defense", "dpa:by=sort", "-o", "X"], "would prove nothing"),
     (["poison", "train", "-p", "5", "--defence", "doa", "-o", "X"], "did you mean 'dpa'"),
@@ -309,13 +309,16 @@ BAD = [
     (["poison", "certify", "-e", "RUN", "-o", "X"], "vauban poison train wrote"),
     (["poison", "import", "nowhere.npz", "-o", "X"], "is no file"),
     (["verify", "ENS"], "vauban poison certify wrote"),
-    (["claim", "VOTES"], "--smoothing partition"),
+    (["claim", "VOTES"], "--smoothing partition:spread=1,threat=samples"),
+    (["claim", "VOTES", "--smoothing", "partition"], "does not say the spread and threat"),
+    (["claim", "VOTES", "--smoothing", "partition:threat=labels"], "does not say the spread of"),
+    (["claim", "VOTES", "--smoothing", "partition:spread=2,threat=samples"], "as offsets"),
     (["claim", "VOTES", "--smoothing", "gaussian:sigma=1"], "about partitions"),
-    (["claim", "VOTES", "--smoothing", "partition", "--alpha", "0.1"], "exact"),
-    (["claim", "VOTES", "--smoothing", "partition:aggregate=runoff"], "second-round votes"),
-    (["claim", "VOTES", "--smoothing", "partition:spread=3"], "partitions \\* spread"),
+    (["claim", "VOTES", "--smoothing", PLAIN, "--alpha", "0.1"], "exact"),
+    (["claim", "VOTES", "--smoothing", f"{PLAIN},aggregate=runoff"], "second-round votes"),
+    (["claim", "VOTES", "--smoothing", "partition:spread=3,threat=samples"], "partitions \\* spread"),
     (["claim", "VOTES", "--smoothing", "partition:spread=0"], "whole number from 1"),
-    (["claim", "VOTES", "--smoothing", "partition", "-k", "10"], "below the number of classes"),
+    (["claim", "VOTES", "--smoothing", PLAIN, "-k", "10"], "below the number of classes"),
     (["claim", "RUN", "--smoothing", "partition"], "leave --smoothing out"),
 ]
 
@@ -356,12 +359,13 @@ def test_bad_requests_are_answered(arguments: list[str], words: str, ensemble: P
 )
 def test_bad_vote_files_are_answered(arrays: dict[str, object], words: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "votes.npz", **arrays)  # type: ignore[arg-type]
-    assert words in vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", code=2)
+    smoothing = "partition:threat=samples" if "spread" in arrays else PLAIN
+    assert words in vauban("claim", tmp_path / "votes.npz", "--smoothing", smoothing, code=2)
 
 
 def test_no_labels_no_accuracy_but_radii(tmp_path: Path) -> None:
     np.savez(tmp_path / "votes.npz", votes=np.ones((3, 5), dtype=np.uint8), num_classes=4)
-    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", "partition", "--json"))
+    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", PLAIN, "--json"))
     assert [c["radius"] for c in told["claims"]] == [2, 2, 2]
     assert "clean_accuracy" not in told
 
@@ -399,3 +403,34 @@ def test_shared_features_and_one_flipped_label(tmp_path: Path) -> None:
     assert all((shared[name] == value).all() for name, value in other.trainer.shared.items())  # type: ignore[attr-defined]
     vauban("poison", "certify", "-e", tmp_path / "clean", *TEST, "--out", tmp_path / "run")
     assert "relabelled" in vauban("verify", tmp_path / "run")
+
+
+def test_samples_that_nobody_can_train_on_are_said(tmp_path: Path) -> None:
+    """More parts than samples, NaN and a label that is no class: an ensemble is trained, certified and verified."""
+    x = np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32)
+    y = np.arange(30) % 3
+    x[4, 0, 0, 0], y[9] = np.nan, 7
+    np.savez(tmp_path / "d.npz", images=x, labels=y)
+    np.savez(tmp_path / "t.npz", images=x[10:20], labels=y[10:20])
+    command = [
+        "poison",
+        "train",
+        "--data",
+        f"npz:path={tmp_path}/d.npz,classes=3",
+        "-p",
+        "40",
+        "--model",
+        TINY,
+        "--json",
+    ]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
+    assert done.exit_code == 0, done.stderr
+    assert "cannot be trained on their samples" in done.stderr
+    failed = sorted({int(Partition(40).buckets(x[i : i + 1])[0]) for i in (4, 9)})
+    assert json.loads(done.stdout)["failed"] == failed
+    certify = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/t.npz,classes=3"]
+    vauban(*certify, "--device", "cpu", "--out", tmp_path / "run")
+    assert "all hold" in vauban("verify", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["training"]["partition"]["failed"] == failed
+    refused = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/d.npz,classes=3"]
+    assert "holds NaN" in vauban(*refused, "--out", tmp_path / "x", code=2)

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning import ClusterEnsemble
+from vauban.poisoning import ClusterEnsemble, train
 
 DIGITS = load("mnist:split=test")
 
@@ -61,5 +61,7 @@ def test_clusters_refuse_inputs_of_another_type() -> None:
 
 
 def test_two_clusters_are_for_two_classes() -> None:
-    with pytest.raises(BadInput, match="two classes"):
-        ClusterEnsemble.fit(DIGITS.images[:40], DIGITS.labels[:40])
+    with pytest.raises(BadInput, match=r"two classes.*--classes 1,7"):
+        train("mnist:split=test", "ss-dpa:features=clusters", limit=40)
+    with pytest.raises(BadInput, match="must be finite"):
+        ClusterEnsemble.fit(np.full((3, 2), np.nan), [0, 1, 0])

@@ -329,9 +329,7 @@ def test_preprocessing_is_part_of_the_ensemble() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Ensemble.fit(X, Y, Partition(500), Means()), "500 partitions of 400 samples"),
         (lambda: Ensemble.fit(X, None, Partition(5), Means()), "no labels"),
-        (lambda: Ensemble.fit(X, Y + 1, Partition(5), Means()), "outside the classes 0..9"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X[:, :, :3]), "trained on"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).votes(X.astype(np.float32)), "uint8"),
         (lambda: Ensemble.fit(X, Y, Partition(5), Means()).certify(TEST_X, TEST_Y, "median"), "not a known aggregate"),

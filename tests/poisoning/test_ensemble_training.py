@@ -171,7 +171,7 @@ def test_imported_votes_are_those_of_the_command_line(tmp_path: Path) -> None:
     assert content(tmp_path / "python") == content(tmp_path / "command")
     assert run.certificates().threat.name == "label-flips"
     with pytest.raises(BadInput, match="not those of"):
-        import_votes(tmp_path / "v.npz", tmp_path / "x", data=load("mnist:split=train"))
+        import_votes(tmp_path / "v.npz", tmp_path / "x", data=load("mnist:split=train"), defense="dpa")
     assert not (tmp_path / "x").exists()
 
 

@@ -12,6 +12,7 @@ WITHOUT_TORCH = [
     "selection",
     "partitioning.partition",
     "partitioning.samples",
+    "training.failures",
     "training.preprocessing",
     "training.scikit_learn",
     "training.trainer",

@@ -60,10 +60,10 @@ def votes_file(path: Path, **arrays: object) -> Path:
 
 def test_shared_buckets_must_be_known(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="which buckets each model was trained on"):
-        read_votes_file(votes_file(tmp_path / "a.npz", spread=2))
+        read_votes_file(votes_file(tmp_path / "a.npz", spread=2, threat="samples"))
     with pytest.raises(BadInput, match="spread_offsets"):
-        read_votes_file(votes_file(tmp_path / "b.npz", spread=2, offsets=np.array([0, 0])))
-    right = read_votes_file(votes_file(tmp_path / "c.npz", spread=2, offsets=spread_offsets(6, 2)))
+        read_votes_file(votes_file(tmp_path / "b.npz", spread=2, threat="samples", offsets=np.array([0, 0])))
+    right = read_votes_file(votes_file(tmp_path / "c.npz", spread=2, threat="samples", offsets=spread_offsets(6, 2)))
     assert right.votes.spread == 2
 
 
@@ -77,7 +77,7 @@ def test_shared_buckets_must_be_known(tmp_path: Path) -> None:
             {"defense": "dpa"},
         ),
         ({"training": json.dumps({"defense": 5})}, {}),
-        ({"num_classes": 10**9}, {}),
+        ({"num_classes": 10**9}, {"defense": "dpa"}),
     ],
 )
 def test_files_and_options_must_not_contradict_each_other(tmp_path: Path, inside: dict, asked: dict) -> None:

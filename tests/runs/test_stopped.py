@@ -213,6 +213,7 @@ def test_anytime_grows_and_ctrl_c_keeps_what_was_earned(tmp_path: Path, half_spa
     )
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_anytime_before_every_input_was_looked_at_is_unfinished(tmp_path: Path, half_spaces: Model) -> None:
     with pytest.raises(Incomplete, match=r"first look at \d of its 8 inputs"):
         run(tmp_path / "run", failing_after(half_spaces, 7, KeyboardInterrupt), ANYTIME, rows=5)
@@ -275,6 +276,7 @@ def test_settings_of_another_way_to_stop_are_another_run(tmp_path: Path, half_sp
             run(tmp_path / "run", half_spaces, settings)
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_a_finished_run_casts_no_more_votes(tmp_path: Path, half_spaces: Model) -> None:
     whole = run(tmp_path / "run", half_spaces)
     assert run(tmp_path / "run", failing_after(half_spaces, 0)) == whole

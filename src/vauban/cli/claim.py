@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "vauban claim runs/mnist --all-looks",
     "vauban claim runs/band --patch 28x2 --out standing.csv",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
-    "vauban claim votes.npz --smoothing partition:aggregate=runoff",
+    "vauban claim votes.npz --smoothing partition:spread=1,threat=samples,aggregate=runoff",
 )
 def claim(
     votes: Annotated[
@@ -30,7 +30,12 @@ def claim(
         typer.Argument(help="a run folder, a text file (counts per class, label last, a row per input), or a .npz"),
     ],
     smoothing: Annotated[
-        str | None, typer.Option("--smoothing", "-s", help="law of the noise; needed for a text file")
+        str | None,
+        typer.Option(
+            "--smoothing",
+            "-s",
+            help="law of the noise (of a .npz: partition:spread=1,threat=samples); needed where the file does not say",
+        ),
     ] = None,
     k: Annotated[int | None, typer.Option("-k", help="certify the label among the top k [the run's, or 1]")] = None,
     alpha: Annotated[float | None, typer.Option(help="failure probability per input [the run's, or 0.001]")] = None,

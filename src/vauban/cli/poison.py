@@ -145,14 +145,16 @@ def certify(
 def import_votes(
     votes: Annotated[
         Path,
-        typer.Argument(help=".npz: votes or counts, labels, num_classes, …, and how the base classifiers were trained"),
+        typer.Argument(
+            help=".npz: votes or counts, labels, num_classes, and spread, threat, partition (Ensemble.export)"
+        ),
     ],
     out: OutRunOption,
     aggregate: AggregateOption = "plurality",
     data: Annotated[str | None, typer.Option("--data", "-d", help="the test set, to check the labels against")] = None,
     defense: Annotated[
         str | None,
-        typer.Option("--defense", "--defence", help="the defense behind the votes, if the file does not say"),
+        typer.Option("--defense", "--defence", help="the defense behind the votes; needed if the file does not say it"),
     ] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="its number of parts, if the file does not say")

@@ -38,7 +38,7 @@ def show_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> 
     split = manifest["partition"]
     if json:
         common.print_json(
-            {"out": str(out), "partition": split["spec"], "models": split["models"], "empty": split["empty"]}
+            {"out": str(out), "partition": split["spec"]} | {key: split[key] for key in ("models", "empty", "failed")}
         )
         return
     sizes = f", {split['smallest']} to {split['largest']} samples each" if "smallest" in split else ""

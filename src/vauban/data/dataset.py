@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +14,18 @@ from numpy.typing import NDArray
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.validation import check_labels
+
+_ANY_SAMPLES: ContextVar[bool] = ContextVar("any samples", default=False)
+
+
+@contextmanager
+def any_samples() -> Iterator[None]:
+    """Let data sets that are read hold NaN, and labels that are no classes, as a poisoned training set may."""
+    before = _ANY_SAMPLES.set(True)
+    try:
+        yield
+    finally:
+        _ANY_SAMPLES.reset(before)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,7 +60,8 @@ class Dataset:
             )
         if self.index is None:
             object.__setattr__(self, "index", np.arange(len(self.images), dtype=np.int64))
-        _check_finite(self.images, self.name)
+        if not _ANY_SAMPLES.get():
+            _check_finite(self.images, self.name)
         if self.labels is not None:
             _check_labels(self.labels, len(self.images), self.num_classes, self.name)
 
@@ -94,6 +110,6 @@ def _check_labels(labels: NDArray[Any], count: int, num_classes: int, name: str)
             f"{min(count, len(labels))}; one label per input is needed"
         )
     try:
-        check_labels(labels, count, num_classes)
+        check_labels(labels, count, None if _ANY_SAMPLES.get() else num_classes)
     except BadInput as problem:
         raise BadInput(f"{name}: {problem}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from vauban import __version__
 from vauban.errors import BadInput, Incomplete, MissingExtra
 from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
+from vauban.poisoning.partitioning.samples import content_keys, sample_problems, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressCallback
+from vauban.poisoning.training.failures import RULE
 from vauban.poisoning.training.weights_folder import WeightsFolder, fingerprints
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
@@ -29,7 +31,8 @@ class ClusterEnsemble(VotingEnsemble):
 
     It gives inputs in its sample's cluster the sample's label, and inputs in the other cluster the other label. So the votes
     follow from `table` [cluster, label], the number of samples of each cluster with each label. Copies of one input are one
-    sample (F.7), with the label of most of them, ties to 0. Certificates are against label flips only.
+    sample (F.7), with the label of most of them, ties to 0. The base classifier of a sample with a label other than 0 and 1
+    votes for class 0, whatever the input. Certificates are against label flips only.
     """
 
     def __init__(self, manifest: dict[str, Any], centres: NDArray[np.float64], table: NDArray[np.int64]):
@@ -40,24 +43,35 @@ class ClusterEnsemble(VotingEnsemble):
     def fit(cls, x: NDArray[Any], y: ArrayLike, *, source: dict[str, Any] | None = None) -> ClusterEnsemble:
         """Find two clusters among the inputs `x` [n, ...], sorted by content, and count the labels `y` [n] in each."""
         labels = training_labels(x, y)
-        if (labels < 0).any() or (labels > 1).any():
-            raise BadInput(
-                f"two clusters tell two classes apart, and there are labels up to {labels.max()}: choose two classes, "
-                "for example --classes 1,7"
-            )
+        if not np.isfinite(x).all():
+            raise BadInput("an input holds NaN or infinity: clusters are found among all inputs, which must be finite")
         _, first, inverse = np.unique(content_keys(x), return_index=True, return_inverse=True)
         if len(first) < 2:
             raise BadInput("two clusters need two different samples at least")
         centres = _two_means(_flat(x[first]))
-        for_one = np.bincount(inverse, weights=labels, minlength=len(first))
+        problems = sample_problems(x, labels, 2)
+        failed = np.unique(inverse[list(problems)])
+        for_one = np.bincount(inverse, weights=labels == 1, minlength=len(first))
         majority = (2 * for_one > np.bincount(inverse, minlength=len(first))).astype(np.int64)
         table = np.zeros((2, 2), dtype=np.int64)
-        np.add.at(table, (_assigned(_flat(x[first]), centres), majority), 1)
+        np.add.at(table, (np.delete(_assigned(_flat(x[first]), centres), failed), np.delete(majority, failed)), 1)
+        if problems:
+            warnings.warn(
+                f"{len(failed)} of {len(first)} base classifiers cannot be trained ({next(iter(problems.values()))}): "
+                "by rule they vote for class 0",
+                stacklevel=2,
+            )
         manifest = {
             "schema": SCHEMA,
             "kind": KIND,
             "against": "labels",
-            "partition": {"spec": str(Partition(len(first), by="sort")), "models": len(first), "empty": []},
+            "partition": {
+                "spec": str(Partition(len(first), by="sort")),
+                "models": len(first),
+                "empty": [],
+                "failed": failed.tolist(),
+            },
+            "failure_rule": RULE,
             "data": {
                 **(source or {}),
                 "sha256": set_sha256(x, labels),
@@ -109,6 +123,7 @@ class ClusterEnsemble(VotingEnsemble):
         self.check_inputs(x)
         self.rounds(aggregate)
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
+        by_cluster[:, 0] += len(self.failed)
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")
 
 

@@ -17,6 +17,7 @@ from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
+from vauban.poisoning.training.guarded import guarded_scores
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
@@ -56,6 +57,8 @@ class Ensemble(VotingEnsemble):
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned
         then; else "samples". `source` goes into the manifest. `on`: "ray" trains on a Ray cluster, with the same result.
+        A base classifier that cannot be trained on its part has a constant vote (`failures.RULE`), so that an ensemble exists for
+        every training set; the manifest lists them.
         """
         manifest, groups = train_base_classifiers(
             x,
@@ -80,7 +83,7 @@ class Ensemble(VotingEnsemble):
         shared = store.shared()
         if shared is not None:
             trainer.shared.update(shared)  # type: ignore[attr-defined]
-        return cls(store.manifest, trainer, store.complete())
+        return cls(store.described(), trainer, store.complete())
 
     def save(self, folder: str | Path) -> Ensemble:
         """Write an ensemble that is in memory to a folder, and return the ensemble in the folder."""
@@ -91,7 +94,7 @@ class Ensemble(VotingEnsemble):
             store.write_shared(self.trainer.shared)  # type: ignore[attr-defined]
         for group in self.groups:
             store.write(group.numbers, group.weights())
-        return Ensemble(store.manifest, self.trainer, store.complete())
+        return Ensemble(store.described(), self.trainer, store.complete())
 
     @property
     def group_numbers(self) -> list[list[int]]:
@@ -105,8 +108,10 @@ class Ensemble(VotingEnsemble):
 
     @property
     def fingerprints(self) -> list[str]:
-        """The sha256 of every base classifier's weights, in order; "empty" where there are none."""
+        """The sha256 of every base classifier's weights, in order; "empty" and "failed" where there are none."""
         hashes = ["empty"] * self.models
+        for number in self.failed:
+            hashes[number] = "failed"
         for group in self.groups:
             for number, fingerprint in zip(group.numbers, group.fingerprints, strict=True):
                 hashes[number] = fingerprint
@@ -120,7 +125,7 @@ class Ensemble(VotingEnsemble):
         return hashlib.sha256("\n".join(self.fingerprints).encode()).hexdigest()
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Scores of every base classifier, float32 [inputs, models, classes]; 0 for those without training samples."""
+        """Scores of every base classifier, float32 [inputs, models, classes]; 0 where `failures.RULE` says so."""
         out = np.zeros((len(x), self.models, self.num_classes), dtype=np.float32)
         for numbers, start, scores in self._scores_by_group(x):
             out[start : start + scores.shape[1], numbers] = scores.float().cpu().numpy().transpose(1, 0, 2)
@@ -186,7 +191,7 @@ class Ensemble(VotingEnsemble):
             raise
         if checkpoint and duels and self.partition.spread > 1:  # the second round starts from these votes
             checkpoint.save(counter, now=True)
-        counter.add_empty(self.empty)
+        counter.add_constant(self.constant)
         return counter
 
     def _preferences(
@@ -199,7 +204,7 @@ class Ensemble(VotingEnsemble):
             preferences = PreferenceCounter(winner[i : i + step], self.num_classes, self.models)
             for numbers, start, scores in self._scores_by_group(x[i : i + step], on_progress if i == 0 else None):
                 preferences.add(numbers, scores, start)
-            preferences.add_empty(self.empty)
+            preferences.add_constant(self.constant)
             packed.append(preferences.packed())
         return np.concatenate(packed)
 
@@ -222,13 +227,15 @@ class Ensemble(VotingEnsemble):
     def _scores_of(
         self, group: SavedGroup | InMemoryGroup, preprocessed: NDArray[Any]
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Scores on chunks of inputs, all of one shape: the last chunk is padded."""
+        """Scores on chunks of inputs, all of one shape: shorter chunks are padded."""
         weights, height = group.weights(), int(self.manifest["compute"]["rows"])
-        for start in range(0, len(preprocessed), height):
-            chunk = preprocessed[start : start + height]
+
+        def score(some: Any, chunk: NDArray[Any]) -> torch.Tensor:
             rows = len(chunk)
-            if rows < height and isinstance(weights, dict):
+            if rows < height and isinstance(some, dict):
                 chunk = np.concatenate([chunk, np.zeros((height - rows, *chunk.shape[1:]), chunk.dtype)])
             with thread_count(self.manifest["compute"]["threads"]):
-                scores = self.trainer.scores(weights, chunk)[:, :rows]
-            yield start, scores
+                return self.trainer.scores(some, chunk)[:, :rows]
+
+        for start in range(0, len(preprocessed), height):
+            yield start, guarded_scores(score, weights, preprocessed[start : start + height], self.num_classes)

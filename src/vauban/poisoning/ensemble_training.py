@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data import Dataset
+from vauban.data.dataset import any_samples
 from vauban.errors import BadInput
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.defense import Defense, package_entry, parse_defense
@@ -64,7 +65,8 @@ def train(
     `select` does. `seeds`, `seed`, `normalise` are settings of the trainer; `on` is "here" or a Ray cluster.
     """
     chosen = parse_defense(defense)
-    samples = select(data, split="train", every=every, limit=limit, classes=classes)
+    with any_samples():  # each base classifier deals with those of its own part
+        samples = select(data, split="train", every=every, limit=limit, classes=classes)
     check_classes_fixed(samples.data)
     assert samples.y is not None
     source = {"spec": samples.data.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
@@ -117,6 +119,10 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
     """Train the ensemble of two clusters."""
     if request.partitions is not None:
         raise BadInput("features=clusters has one partition for each sample: leave --partitions out")
+    if request.num_classes != 2:
+        raise BadInput(
+            f"two clusters tell two classes apart, and there are {request.num_classes}: choose two, for example --classes 1,7"
+        )
     ensemble = ClusterEnsemble.fit(request.x, request.y, source=request.source)
     if request.out is not None:
         ensemble.save(request.out)

@@ -24,6 +24,7 @@ from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import compose
 from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, refuse_other_run, write_run
 from vauban.poisoning.votes.settings import PoisoningSettings
+from vauban.poisoning.votes.votes_file import VotesFile, check_votes_path, write_votes_file
 from vauban.validation import check_index, check_labels
 
 
@@ -53,6 +54,16 @@ class VotingEnsemble(ABC):
     def empty(self) -> list[int]:
         """Numbers of the base classifiers without training samples, which vote for class 0."""
         return list(self.manifest["partition"]["empty"])
+
+    @property
+    def failed(self) -> list[int]:
+        """Numbers of the base classifiers that cannot be trained on their samples, which vote for class 0."""
+        return list(self.manifest["partition"].get("failed", ()))
+
+    @property
+    def constant(self) -> list[int]:
+        """Numbers of all base classifiers with a constant vote: they score every class 0."""
+        return sorted([*self.empty, *self.failed])
 
     @property
     def group_numbers(self) -> Sequence[list[int]]:
@@ -116,13 +127,35 @@ class VotingEnsemble(ABC):
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
         settings = PoisoningSettings.of(self.num_classes, truth is not None, aggregate=aggregate, k=k, label=label)
-        votings = (self.models - len(self.empty)) * self.rounds(aggregate)
-        voting = functools.partial(progress, "voting", votings, "models")
+        voting = functools.partial(progress, "voting", self._votings(aggregate), "models")
         if out is not None:
             return self._certify_into(Path(out), x, truth, settings, source, voting).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
+
+    def export(
+        self,
+        path: str | Path,
+        x: NDArray[Any],
+        y: ArrayLike | None = None,
+        aggregate: str = "plurality",
+        *,
+        source: InputSource | None = None,
+        progress: ProgressReporter = no_progress,
+    ) -> None:
+        """Write the votes on `x` [m, ...] to a .npz, with what a claim needs: spread, offsets, threat, partition, training.
+
+        `vauban claim` and `vauban poison import` read it, and so does whoever has NumPy. Arguments are those of `certify`.
+        """
+        check_votes_path(Path(path))
+        self.check_inputs(x)
+        truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
+        index = check_index(None if source is None else source.index, len(x))
+        with progress("voting", self._votings(aggregate), "models") as on_progress:
+            votes = self.tally(x, aggregate, on_progress)
+        file = VotesFile(votes, truth, index, str(self.partition), self._training())
+        write_votes_file(Path(path), file, aggregate)
 
     def certify_data(
         self,
@@ -146,6 +179,13 @@ class VotingEnsemble(ABC):
             chosen.x, chosen.y, aggregate, k=k, label=label, out=out, source=chosen.source, progress=progress
         )
 
+    def _votings(self, aggregate: str) -> int:
+        return (self.models - len(self.constant)) * self.rounds(aggregate)
+
+    def _training(self) -> dict[str, Any]:
+        """How the base classifiers were trained and where they vote, for the manifest of a run."""
+        return {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
+
     def _certify_into(
         self,
         out: Path,
@@ -156,7 +196,7 @@ class VotingEnsemble(ABC):
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
     ) -> PoisoningRecord:
         data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
-        training = {**self.manifest, "weights_sha256": self.weights_sha256, "voted_on": self.device}
+        training = self._training()
         manifest = compose(str(self.partition), self.against, settings, training=training, data=data)
         refuse_other_run(out, manifest)
         aggregate = settings.aggregate

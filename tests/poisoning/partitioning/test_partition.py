@@ -125,6 +125,15 @@ def test_floats_are_hashed_and_refused_by_pixel_sum() -> None:
         Partition(4, by="pixel-sum").buckets(x)
 
 
+def test_nan_is_content_like_any_other() -> None:
+    x = np.concatenate([PICTURES, np.full((1, 1, 4, 4), 7)]).astype(np.float32)
+    x[-1, 0, 2, 2] = np.nan
+    whole, clean = contents(Partition(6), x, np.append(LABELS, -5)), contents(Partition(6), x[:-1], LABELS)
+    own = int(Partition(6).buckets(x[-1:])[0])
+    assert [i for i in range(6) if whole[i] != clean[i]] == [own]
+    assert [part for part in Partition(6).members(x[:0], []) if len(part)] == []
+
+
 def test_parts_are_cut_on_demand() -> None:
     parts = TrainingSets(PICTURES, LABELS, [np.array([3, 1]), np.array([2])])
     x, y = parts[0]
@@ -140,7 +149,8 @@ def test_parts_are_cut_on_demand() -> None:
         (lambda: Partition(3, by="label"), "not a known way to partition"),
         (lambda: Partition(3).members(PICTURES, None), "no labels"),
         (lambda: Partition(3).members(PICTURES, LABELS[:-1]), "one whole number each"),
-        (lambda: Partition(3).buckets(np.full((2, 1), np.nan)), "NaN"),
+        (lambda: Partition(3).buckets(np.zeros((2, 0))), "numbers"),
+        (lambda: Partition(3).buckets(np.array([["a"], ["b"]])), "numbers"),
         (lambda: Partition.from_spec("hash:partitions=x"), "cannot be read"),
     ],
 )

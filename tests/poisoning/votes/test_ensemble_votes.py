@@ -25,7 +25,7 @@ def scores_with_ties() -> np.ndarray:
 
 def prefers(row: np.ndarray, a: int, b: int) -> bool:
     """Whether a model with these scores puts class a above class b, said slowly."""
-    one, other = (-np.inf if np.isnan(row[c]) else row[c] for c in (a, b))
+    one, other = (0 if np.isnan(row).any() else row[c] for c in (a, b))
     return bool(one > other or (one == other and a < b))
 
 
@@ -57,7 +57,7 @@ def test_ballots_are_counted_as_a_person_would() -> None:
         ballots.add(numbers, stacked[numbers, 4:], 4)
     with pytest.raises(BadInput, match="12 of 14 models"):
         ballots.arrays()
-    ballots.add_empty([12, 13])
+    ballots.add_constant([12, 13])
     arrays = ballots.arrays()
     assert np.array_equal(arrays["votes"][:, :12], votes)
     assert (arrays["votes"][:, 12:] == 0).all()

@@ -83,14 +83,14 @@ def test_an_opened_run(run: Path, tmp_path: Path) -> None:
 
 def test_certificates_say_which_part_of_a_data_set_the_run_is_about(tmp_path: Path) -> None:
     training = json.dumps({"data": {"classes": "0,1,7"}})
-    opened = import_votes(saved(tmp_path / "votes.npz", training=training), tmp_path / "run")
+    opened = import_votes(saved(tmp_path / "votes.npz", training=training), tmp_path / "run", defense="dpa")
     assert "the classes 0,1,7" in opened.certificates().claim
     assert opened.certificates().claim == opened.manifest.claim == opened.verify().claim
     assert "the classes 0,1,7" in opened._repr_html_()
 
 
 def test_inputs_without_true_labels_have_no_truth(tmp_path: Path) -> None:
-    import_votes(saved(tmp_path / "votes.npz"), tmp_path / "run")
+    import_votes(saved(tmp_path / "votes.npz"), tmp_path / "run", defense="dpa")
     verify_run(tmp_path / "run")
     assert [row["truth"] for row in csv.DictReader((tmp_path / "run" / "claims.csv").open())] == [""] * 4
 

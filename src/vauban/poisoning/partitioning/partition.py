@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -93,7 +93,7 @@ class Partition:
         if self.by == "pixel-sum":
             if rows.dtype != np.uint8:
                 raise BadInput(f"pixel-sum adds 8-bit values, and the samples are {rows.dtype}: use by=hash")
-            return rows.reshape(len(rows), -1).sum(axis=1, dtype=np.int64) % self.models
+            return rows.sum(axis=tuple(range(1, rows.ndim)), dtype=np.int64) % self.models
         words = (int.from_bytes(digest[:8], "little") for digest in sample_digests(rows))
         return np.fromiter((word % self.models for word in words), np.int64, len(rows))
 
@@ -164,12 +164,13 @@ def overlap_by_chance(samples: int, kept: int, flipped: int) -> tuple[float, flo
     return 1 - safe, min(1.0, flipped * kept / samples)
 
 
-def describe_partition(partition: Partition, sizes: Sequence[int]) -> Mapping[str, Any]:
-    """The manifest's entry for a partition: its spec and the sizes of the training sets."""
+def describe_partition(partition: Partition, sizes: Sequence[int], failed: Iterable[int] = ()) -> Mapping[str, Any]:
+    """The manifest's entry for a partition: its spec, the sizes of the training sets, and those that cannot be trained on."""
     return {
         "spec": str(partition),
         "models": partition.models,
         "smallest": min(sizes),
         "largest": max(sizes),
         "empty": [i for i, size in enumerate(sizes) if size == 0],
+        "failed": sorted(failed),
     }

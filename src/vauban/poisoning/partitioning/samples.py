@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,44 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 from vauban.validation import check_labels
 
+NO_CLASS = -(2**63)
+"""Stands for a label that is no whole number of 64 bits."""
+
 
 def check_samples(x: NDArray[Any]) -> NDArray[Any]:
-    """Finite numbers [n, ...], or an error."""
+    """Numbers [n, ...], or an error that depends on shape and type alone: n may be 0, and a value NaN or infinite."""
     rows = np.asarray(x)
-    if rows.ndim < 2 or rows.size == 0 or rows.dtype.kind not in "uif":
+    if rows.ndim < 2 or 0 in rows.shape[1:] or rows.dtype.kind not in "uif":
         raise BadInput(f"training samples of shape {rows.shape} and type {rows.dtype}: numbers [n, ...] are needed")
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        raise BadInput("a training sample holds NaN or infinity: every value must be a finite number")
     return rows
 
 
-def training_labels(x: NDArray[Any], y: ArrayLike | None, num_classes: int | None = None) -> NDArray[np.int64]:
-    """Labels int64 [n], one for each sample of `x`, and each one of the classes if their number is given."""
+def training_labels(x: NDArray[Any], y: ArrayLike | None) -> NDArray[np.int64]:
+    """Labels int64 [n], one for each sample of `x`, of any value; what is no whole number of 64 bits becomes `NO_CLASS`."""
     if y is None:
         raise BadInput("the training samples have no labels: give one whole number a sample")
-    return check_labels(y, len(x), num_classes, of="sample")
+    labels = np.asarray(y)
+    if labels.dtype.kind == "f":  # as soon as one of them is NaN
+        whole = np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < 2.0**53)
+        labels = np.where(whole, np.where(whole, labels, 0).astype(np.int64), NO_CLASS)
+    elif labels.dtype.kind == "u":
+        labels = np.where(labels < 2**63, labels.astype(np.int64), NO_CLASS)
+    return check_labels(labels, len(x), None, of="sample")
+
+
+def sample_problems(x: NDArray[Any], labels: NDArray[np.int64], num_classes: int) -> dict[int, str]:
+    """What is wrong with each sample [n] that nothing can be trained on: its row, and the problem."""
+    finite = np.isfinite(x).reshape(len(x), math.prod(x.shape[1:])).all(axis=1) if x.dtype.kind == "f" else None
+    problems = {int(i): "a sample holds NaN or infinity" for i in np.flatnonzero(~finite)} if finite is not None else {}
+    for i in np.flatnonzero((labels < 0) | (labels >= num_classes)):
+        what = "a label that is no whole number" if labels[i] == NO_CLASS else f"the label {labels[i]}"
+        problems.setdefault(int(i), f"{what} is outside the classes 0..{num_classes - 1}")
+    return problems
 
 
 def content_keys(x: NDArray[Any]) -> NDArray[Any]:
     """A sortable key [n] for every sample, equal for equal bytes; 8-bit pictures sort by their pixels."""
-    flat = np.ascontiguousarray(x, x.dtype.newbyteorder("<")).reshape(len(x), -1)
-    octets = flat.view(np.uint8)
+    octets = _octets(x)
     return octets.view(f"S{octets.shape[1]}").reshape(-1)
 
 
@@ -50,11 +67,16 @@ def set_sha256(x: NDArray[Any], y: NDArray[Any] | None = None) -> str:
 def sample_digests(rows: NDArray[Any]) -> list[bytes]:
     """BLAKE2 of each sample's type, shape and bytes."""
     head = f"{rows.dtype.name} {rows.shape[1:]}\n".encode()
-    octets = np.ascontiguousarray(rows, rows.dtype.newbyteorder("<")).reshape(len(rows), -1).view(np.uint8)
     start = hashlib.blake2b(head, digest_size=32, person=b"vauban samples")
     digests = []
-    for row in octets:
+    for row in _octets(rows):
         hasher = start.copy()
         hasher.update(row.data)
         digests.append(hasher.digest())
     return digests
+
+
+def _octets(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes [n, ...] of every sample."""
+    flat = np.ascontiguousarray(rows, rows.dtype.newbyteorder("<")).reshape(len(rows), math.prod(rows.shape[1:]))
+    return flat.view(np.uint8)

@@ -18,21 +18,22 @@ from vauban.errors import BadInput
 from vauban.files import locked
 from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
-from vauban.poisoning.partitioning.samples import content_keys, set_sha256, training_labels
+from vauban.poisoning.partitioning.samples import content_keys, sample_problems, set_sha256, training_labels
 from vauban.poisoning.progress import ProgressReporter
 from vauban.poisoning.training.deterministic import thread_count
+from vauban.poisoning.training.failures import RULE, Failure
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.trainer import Trainer, describe_trainer
-from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints
+from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints, with_failed
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.specs import choose
 
 ROWS = 512
 IN_MEMORY_ONLY = (
     "models of another library cannot be kept in a folder, since Vauban loads no pickles: leave the folder out and keep "
-    "their votes, numpy.savez(path, votes=ensemble.votes(x), labels=y, num_classes=…)"
+    "their votes, ensemble.export('votes.npz', x, y)"
 )
 
 
@@ -70,17 +71,15 @@ def train_base_classifiers(
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(IN_MEMORY_ONLY)
-    labels = training_labels(x, y, trainer.num_classes)
-    if partition.partitions > len(x):
-        raise BadInput(
-            f"{partition.partitions} partitions of {len(x)} samples: some would always be empty; take at most {len(x)}"
-        )
+    labels = training_labels(x, y)
     members = partition.members(x, labels)
+    invalid = _invalid_parts(x, labels, members, trainer)
     entries = {
         "schema": SCHEMA,
         "kind": KIND,
         "against": _threat(against, partition, trainer),
-        "partition": describe_partition(partition, [len(rows) for rows in members]),
+        "partition": describe_partition(partition, [len(rows) for rows in members], invalid),
+        "failure_rule": RULE,
         "data": {
             **source,
             "sha256": set_sha256(x, labels),
@@ -102,15 +101,42 @@ def train_base_classifiers(
             manifest = store.manifest
         groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
         preprocessed = preprocess(preprocessing, x)
-        done = {number for group in groups for number in group.numbers}
-        numbers = [i for i, rows in enumerate(members) if len(rows) and i not in done]
+        failed = {} if store is None else store.failed()
+        done = {number for group in groups for number in group.numbers} | failed.keys()
+        left_out = done | invalid.keys()
+        numbers = [i for i, rows in enumerate(members) if len(rows) and i not in left_out]
         parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
         with thread_count(manifest["compute"]["threads"]):
             _prepare_features(trainer, preprocessed, x, store, progress)
             with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
                 for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
-                    groups.append(InMemoryGroup(list(some), weights) if store is None else store.write(some, weights))
-    return manifest, groups
+                    if isinstance(weights, Failure):
+                        failed |= dict.fromkeys(some, weights.problem)
+                        if store is not None:
+                            store.write_failed(failed)
+                    else:
+                        groups.append(
+                            InMemoryGroup(list(some), weights) if store is None else store.write(some, weights)
+                        )
+    _warn_if_failed(invalid | failed, partition.models)
+    return with_failed(manifest, failed), groups
+
+
+def _invalid_parts(
+    x: NDArray[Any], labels: NDArray[np.int64], members: list[NDArray[np.int64]], trainer: Trainer
+) -> dict[int, str]:
+    """The base classifiers whose part holds a sample that nothing can be trained on, and what is wrong with it."""
+    problems = sample_problems(x, labels, trainer.num_classes)
+    if hasattr(trainer, "prepare") and x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise BadInput(
+            "a training sample holds NaN or infinity: features are learned from all inputs, which must be finite (they are "
+            "trusted, since only labels may be poisoned then)"
+        )
+    found = (
+        (number, next((problems[int(i)] for i in rows if int(i) in problems), None))
+        for number, rows in enumerate(members)
+    )
+    return {number: problem for number, problem in found if problem is not None} if problems else {}
 
 
 def _threat(given: str | None, partition: Partition, trainer: Trainer) -> str:
@@ -131,6 +157,20 @@ def _warn_if_empty(split: dict[str, Any]) -> None:
             "by rule they vote for class 0",
             stacklevel=4,
         )
+
+
+def _warn_if_failed(problems: dict[int, str], models: int) -> None:
+    if not problems:
+        return
+    numbers = sorted(problems)
+    one, problem = len(numbers) == 1, problems[numbers[0]]
+    more = "" if len(numbers) <= 5 else f", … ({'all' if len(numbers) == models else len(numbers)} of {models})"
+    named = ", ".join(map(str, numbers[:5])) + more
+    warnings.warn(
+        f"base classifier{'' if one else 's'} {named} cannot be trained on {'its' if one else 'their'} samples ({problem}"
+        f"{'' if one else ', …'}): by rule {'it votes' if one else 'they vote'} for class 0",
+        stacklevel=4,
+    )
 
 
 def _prepare_features(

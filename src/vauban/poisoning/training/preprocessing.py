@@ -52,7 +52,7 @@ PREPROCESS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"none": lambda 
 
 def preprocess(name: str, x: NDArray[Any]) -> NDArray[Any]:
     """The samples after the preprocessing of this name."""
-    return PREPROCESS[canonical_name(name)](x)
+    return PREPROCESS[canonical_name(name)](x) if len(x) else x
 
 
 def canonical_name(name: str) -> str:

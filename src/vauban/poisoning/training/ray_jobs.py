@@ -12,6 +12,7 @@ from vauban.engine.cluster import RayCluster, connect, read_cluster
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
+from vauban.poisoning.training.guarded import fit_parts
 from vauban.poisoning.training.trainer import Trainer
 
 _GROUP = 16
@@ -33,9 +34,9 @@ def fit_on(
     numbers: Sequence[int],
     on_progress: ProgressCallback | None,
 ) -> Iterator[tuple[list[int], Any]]:
-    """What `trainer.fit` yields, computed in this process or by the workers of Ray."""
+    """What `fit_parts` yields, computed in this process or by the workers of Ray."""
     if cluster is None:
-        return trainer.fit(parts, numbers, on_progress)
+        return fit_parts(trainer, parts, numbers, on_progress)
     return _fit_on_ray(cluster, trainer, parts, numbers, on_progress)
 
 
@@ -87,9 +88,9 @@ def _groups(numbers: Sequence[int], group: int) -> Iterator[list[int]]:
 def _train(
     trainer: Trainer, parts: Sequence[TrainingSet], numbers: Sequence[int], threads: int
 ) -> list[tuple[list[int], Any]]:
-    """One job: everything the trainer yields for these partitions, on the CPU."""
+    """One job: everything `fit_parts` yields for these partitions, on the CPU."""
     torch.set_num_threads(threads)
-    return [(some, _to_cpu(weights)) for some, weights in trainer.fit(parts, numbers, None)]
+    return [(some, _to_cpu(weights)) for some, weights in fit_parts(trainer, parts, numbers)]
 
 
 def _to_cpu(weights: Any) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import MissingExtra
-from vauban.poisoning.training.trainer import SEEDS, warn_untrainable
+from vauban.poisoning.training.failures import Failure, attempt
+from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
 
 if TYPE_CHECKING:
@@ -25,9 +27,8 @@ class SklearnTrainer:
     """Trains any scikit-learn classifier: a fresh clone for each partition, `jobs` of them at a time through joblib.
 
     `seeds`: "partition" sets random_state = seed + i in clone i, also inside a pipeline, and seeds NumPy's global generator
-    with the same number; "shared" uses `seed` for all clones. A clone that cannot be fitted to its partition (a ValueError)
-    votes for class 0, so that an ensemble exists for every training set. Fitted classifiers stay in memory: saving them would
-    need pickles, which Vauban never loads.
+    with the same number; "shared" uses `seed` for all clones. A clone that cannot be fitted to its partition has a constant
+    vote. Fitted classifiers stay in memory: saving them would need pickles, which Vauban never loads.
     """
 
     estimator: Any
@@ -38,6 +39,7 @@ class SklearnTrainer:
 
     def __post_init__(self) -> None:
         choose("way to seed", self.seeds, SEEDS)
+        _check_parameters(self.estimator)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -55,8 +57,8 @@ class SklearnTrainer:
 
     def fit(
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
-    ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield ([number], [fitted classifier]) for each partition, or a class number where the vote is constant."""
+    ) -> Iterator[tuple[list[int], list[Any] | Failure]]:
+        """Yield ([number], [fitted classifier]) for each partition; of one class only, the class instead of a classifier."""
         try:
             import joblib
         except ImportError:
@@ -64,12 +66,10 @@ class SklearnTrainer:
         seeds = [self.seed + (number if self.seeds == "partition" else 0) for number in numbers]
         jobs = (joblib.delayed(_fit)(self.estimator, seed, *parts[i]) for i, seed in enumerate(seeds))
         results = joblib.Parallel(n_jobs=self.jobs, return_as="generator")(jobs)
-        for number, (fitted, problem) in zip(numbers, results, strict=True):
-            if problem:
-                warn_untrainable(number, problem)
+        for number, fitted in zip(numbers, results, strict=True):
             if on_progress:
                 on_progress(1)
-            yield [number], [fitted]
+            yield [number], fitted if isinstance(fitted, Failure) else [fitted]
 
     def scores(self, weights: list[Any], x: NDArray[Any]) -> torch.Tensor:
         """Scores [group, inputs, classes]: probabilities, decision values, or 1 for the prediction; -inf for unseen classes."""
@@ -95,25 +95,29 @@ def _known_scores(fitted: Any, rows: NDArray[Any]) -> NDArray[Any]:
     return fitted.predict(rows)[:, None] == fitted.classes_.astype(np.int64)
 
 
-def _fit(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[Any, str | None]:
-    """A fresh classifier fitted to these samples, or the class for which it votes and why it could not be fitted."""
+def _check_parameters(estimator: Any) -> None:
+    """Refuse parameters that no training set makes right, before samples are seen."""
+    for one in (estimator, *estimator.get_params().values()):
+        if hasattr(one, "_parameter_constraints") and hasattr(one, "_validate_params") and not isinstance(one, type):
+            one._validate_params()
+
+
+def _fit(estimator: Any, seed: int, x: NDArray[Any], y: NDArray[np.int64]) -> Any:
+    """A fresh classifier fitted to these samples, their class if they have only one, or a `Failure`."""
+    if len(np.unique(y)) == 1:
+        return int(y[0])
+    return attempt(partial(_fitted, estimator, seed, x.reshape(len(x), -1), y))
+
+
+def _fitted(estimator: Any, seed: int, rows: NDArray[Any], y: NDArray[np.int64]) -> Any:
     from sklearn.base import clone
 
-    if len(np.unique(y)) == 1:
-        return int(y[0]), None
     fresh = clone(estimator)
     seeded = {key: seed for key in fresh.get_params() if key == "random_state" or key.endswith("__random_state")}
     fresh.set_params(**seeded)
     state = np.random.get_state()  # some estimators use NumPy's global generator despite random_state
     np.random.seed(seed % 2**32)
-    rows = x.reshape(len(x), -1)
     try:
-        fitted = fresh.fit(rows, y)
-        _known_scores(fitted, rows[:1])  # some classifiers notice only here that their samples are too few
-        return fitted, None
-    except TypeError:  # parameters that no training set could make right; scikit-learn's error for these is both
-        raise
-    except ValueError as problem:
-        return 0, f"{type(problem).__name__}: {problem}"
+        return fresh.fit(rows, y)
     finally:
         np.random.set_state(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
-from vauban.poisoning.training.trainer import SEEDS, warn_untrainable
+from vauban.poisoning.training.failures import about_the_machine, describe
+from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
 
 _MEAN, _SCALE = "normalise.mean", "normalise.scale"
@@ -23,8 +26,8 @@ class ModuleTrainer:
     """Trains any torch module: `build()` returns a fresh one for each partition, and AdamW takes all its samples at every step.
 
     8-bit samples are divided by 255. `normalise`: "partition" subtracts the mean and divides by the deviation of each channel of
-    the partition's own samples. A module that cannot be trained on its partition (a ValueError, as of batch normalisation for one
-    sample) votes for class 0, so that an ensemble exists for every training set. `StackedTrainer` is faster.
+    the partition's own samples. A module that cannot be trained on its partition (as batch normalisation on one sample) has a
+    constant vote. `StackedTrainer` is faster.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -52,15 +55,17 @@ class ModuleTrainer:
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         """Yield ([number], state dict with a first dimension of 1) for each partition."""
+        if len(numbers):
+            self._check_module(np.zeros_like(parts[0][0][:1]))
         for i, number in enumerate(numbers):
             x, y = parts[i]
             seed = self.seed + (number if self.seeds == "partition" else 0)
             with torch.random.fork_rng(), torch.enable_grad():
                 torch.manual_seed(seed)
-                weights = self._weights(number, _floats(x), torch.from_numpy(y))
+                state = self._train(_floats(x), torch.from_numpy(y))
             if on_progress:
                 on_progress(1)
-            yield [number], weights
+            yield [number], {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
 
     def scores(self, weights: dict[str, torch.Tensor], x: NDArray[Any]) -> torch.Tensor:
         """Scores [group, inputs, classes] of the modules with these weights."""
@@ -71,24 +76,24 @@ class ModuleTrainer:
             for i in range(len(next(iter(stacked.values())))):
                 own = {name: value[i] for name, value in stacked.items()}
                 mean, scale = own.pop(_MEAN, None), own.pop(_SCALE, None)
-                if _untrained(own):
-                    scores.append(torch.zeros(len(values), self.num_classes, device=values.device))
-                    continue
                 normalised = values if mean is None or scale is None else (values - mean) / scale
                 scores.append(torch.func.functional_call(module, own, (normalised,)))
             return torch.stack(scores)
 
-    def _weights(self, number: int, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Trained weights; all NaN where the module cannot be trained on these samples."""
+    def _check_module(self, zeros: NDArray[Any]) -> None:
+        """Refuse a module that does not take an input of zeros to one score a class, whatever the samples are."""
+        handled = sys.exc_info()[1]
         try:
-            state = self._train(x, y)
-        except ValueError as problem:
-            warn_untrainable(number, f"{type(problem).__name__}: {problem}")
-            state = {
-                name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
-                for name, value in self.build().state_dict().items()
-            }
-        return {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
+            with torch.random.fork_rng(), torch.no_grad():
+                shape = tuple(self.build().to(self.device).eval()(_floats(zeros).to(self.device)).shape)
+        except Exception as problem:
+            if about_the_machine(problem, handled):
+                raise
+            raise BadInput(f"the module cannot score inputs of shape {zeros.shape}: {describe(problem)}") from problem
+        if shape != (1, self.num_classes):
+            raise BadInput(
+                f"the module returns scores of shape {shape} for inputs of shape {zeros.shape}: (1, {self.num_classes}) is needed"
+            )
 
     def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
         module = self.build().to(self.device).train()
@@ -105,10 +110,6 @@ class ModuleTrainer:
             torch.nn.functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         return {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
-
-
-def _untrained(weights: dict[str, torch.Tensor]) -> bool:
-    return all(bool(value.isnan().all()) for value in weights.values() if value.is_floating_point())
 
 
 def _floats(x: NDArray[Any]) -> torch.Tensor:

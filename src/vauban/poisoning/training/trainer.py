@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,8 +29,10 @@ class Trainer(Protocol):
 
     `fit` gets the training sets of base classifiers (none empty, samples sorted by content) and their numbers, and yields
     groups as they are trained: numbers, and weights {name: tensor [group, ...]} or a list of in-memory models. The weights of
-    numbers[i] must be a function of parts[i] and numbers[i] alone, whatever parts[i] holds: an error that depends on the samples
-    would leave no ensemble to certify. `scores` takes such weights to [group, inputs, classes].
+    numbers[i] must be a function of parts[i] and numbers[i] alone, also when it is trained on its own, and so must the errors
+    that parts[i] causes; `fit` may yield a `Failure` instead of weights. A base classifier that fails has a constant vote
+    (`failures.RULE`), but errors of Vauban's, which must not depend on the samples, and of the machine stop the training.
+    `scores` takes such weights to [group, inputs, classes], each base classifier's being a function of its weights and the input.
     A trainer with a method `prepare(x, on_progress)` first learns features from all unlabelled samples, in `learning_epochs`
     passes, and keeps them in the dict `shared`.
     """
@@ -47,14 +48,6 @@ class Trainer(Protocol):
     ) -> Iterator[tuple[list[int], Any]]: ...
 
     def scores(self, weights: Any, x: NDArray[Any]) -> torch.Tensor: ...
-
-
-def warn_untrainable(number: int, problem: str) -> None:
-    """Say that a base classifier cannot be trained on its partition, so that its vote is constant."""
-    warnings.warn(
-        f"base classifier {number} cannot be trained on its samples ({problem}): by rule it votes for class 0",
-        stacklevel=3,
-    )
 
 
 def describe_trainer(trainer: Trainer) -> dict[str, Any]:

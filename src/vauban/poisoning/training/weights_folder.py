@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vauban.errors import Incomplete, Lie, RunRefused
-from vauban.files import canonical, replace_file, write_json
+from vauban.files import canonical, read_json, replace_file, write_json
 from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
 from vauban.runs import manifest as manifests
 
 SHARED = "shared.safetensors"
-_THREADS = "compute.threads"
+FAILED = "failed.json"
+_NOT_COMPARED = ("compute.threads", "partition.failed")  # the latter is complete once all parts have been trained
 _NOTE = "vauban"
 
 Tensors = dict[str, torch.Tensor]
@@ -55,7 +56,7 @@ class WeightsFolder:
             write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder))
         present = read_manifest(folder)
-        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=(_THREADS,)))
+        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=_NOT_COMPARED))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
@@ -75,9 +76,9 @@ class WeightsFolder:
     def complete(self) -> list[SavedGroup]:
         """All groups, if they hold every base classifier exactly once."""
         groups = self.groups()
-        empty = self.manifest["partition"]["empty"]
-        present = sorted([number for group in groups for number in group.numbers] + empty)
-        needed = list(range(self.manifest["partition"]["models"]))
+        split = self.described()["partition"]
+        present = sorted([number for group in groups for number in group.numbers] + split["empty"] + split["failed"])
+        needed = list(range(split["models"]))
         if len(set(present)) != len(present):
             raise Lie(f"{self.folder} holds a base classifier twice")
         if present != needed:
@@ -93,6 +94,26 @@ class WeightsFolder:
         path = self.folder / f"models-{min(numbers):06d}.safetensors"
         self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
         return SavedGroup(list(numbers), hashes, path)
+
+    def write_failed(self, problems: Mapping[int, str]) -> None:
+        """Write which base classifiers cannot be trained on their parts, and why."""
+        write_json(self.folder / FAILED, {"ensemble": self.identity, "failed": dict(problems)})
+
+    def failed(self) -> dict[int, str]:
+        """The base classifiers that could not be trained, with the problem of each; none if the file is of another ensemble."""
+        if not (self.folder / FAILED).exists():
+            return {}
+        try:
+            found = read_json(self.folder / FAILED)
+            if found["ensemble"] != self.identity:
+                return {}
+            return {int(number): str(problem) for number, problem in found["failed"].items()}
+        except (Lie, KeyError, TypeError, ValueError, AttributeError):
+            return {}
+
+    def described(self) -> dict[str, Any]:
+        """The manifest with all failed base classifiers in its list, not only those known before training."""
+        return with_failed(self.manifest, self.failed())
 
     def write_shared(self, tensors: Tensors) -> None:
         """Write the tensors that all base classifiers share: features learned without labels."""
@@ -128,6 +149,12 @@ class WeightsFolder:
             return group if fingerprints(group.weights()) == group.fingerprints else None
         except (SafetensorError, OSError, ValueError, KeyError):
             return None
+
+
+def with_failed(manifest: dict[str, Any], numbers: Iterable[int]) -> dict[str, Any]:
+    """The manifest with more base classifiers in its list of those that cannot be trained."""
+    split = manifest["partition"]
+    return {**manifest, "partition": {**split, "failed": sorted({*split.get("failed", ()), *numbers})}}
 
 
 def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:

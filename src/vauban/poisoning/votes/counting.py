@@ -16,8 +16,8 @@ from vauban.errors import BadInput
 class VoteCounter:
     """Counts the votes of `models` base classifiers on `inputs` inputs.
 
-    A base classifier votes for the class of its largest score; of equal scores the smaller class wins, and NaN is below
-    everything. `counts` [inputs, classes] are always kept; with `duels`, the number of models that score class a above class b
+    A base classifier votes for the class of its largest score; of equal scores the smaller class wins, and one that is NaN makes
+    all 0. `counts` [inputs, classes] are always kept; with `duels`, the number of models that score class a above class b
     [inputs, a, b]; with `votes`, every vote [inputs, models].
     """
 
@@ -46,8 +46,8 @@ class VoteCounter:
             self.votes[rows, list(numbers)] = chosen.T.to(torch.int32).cpu().numpy().astype(self.votes.dtype)
         self.seen[rows] += len(numbers)
 
-    def add_empty(self, numbers: Sequence[int]) -> None:
-        """Count models without training samples: they give all classes the same score, so they vote for class 0."""
+    def add_constant(self, numbers: Sequence[int]) -> None:
+        """Count models with a constant vote: they give all classes the same score, so they vote for class 0."""
         if len(numbers):
             scores = torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.counts), -1)
             self.add(numbers, scores)
@@ -107,8 +107,8 @@ class PreferenceCounter:
         prefers = (own > ranked) | ((own == ranked) & (winner[None, :, None] < classes))
         self._bits[rows, :, list(numbers)] = prefers.permute(1, 2, 0).cpu().numpy()
 
-    def add_empty(self, numbers: Sequence[int]) -> None:
-        """Count models without training samples, as `VoteCounter.add_empty` does."""
+    def add_constant(self, numbers: Sequence[int]) -> None:
+        """Count models with a constant vote, as `VoteCounter.add_constant` does."""
         if len(numbers):
             self.add(numbers, torch.zeros((1, 1, self.num_classes)).expand(len(numbers), len(self.winner), -1))
 
@@ -128,7 +128,7 @@ def _ranked(scores: torch.Tensor) -> torch.Tensor:
     values = scores.detach()
     if not values.is_floating_point():
         return values
-    return torch.where(values.isnan(), torch.full_like(values, -torch.inf), values)
+    return values.masked_fill(values.isnan().any(dim=2, keepdim=True), 0)
 
 
 def _above(ranked: torch.Tensor, a: int) -> torch.Tensor:

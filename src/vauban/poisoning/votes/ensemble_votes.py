@@ -115,7 +115,7 @@ class EnsembleVotes:
 
     def _with_scores(self, scores: NDArray[Any]) -> EnsembleVotes:
         m, _, c = scores.shape
-        values = np.where(np.isnan(scores), -np.inf, scores) if scores.dtype.kind == "f" else scores
+        values = _ranked(scores)
         duels = np.empty((m, c, c), dtype=np.int64)
         for a in range(c):
             duels[:, a] = _above(values, values[:, :, a], np.full(m, a)).sum(axis=1)
@@ -144,11 +144,15 @@ def _counts_from(counts: NDArray[Any] | None, ballots: NDArray[Any] | None, num_
 def _ballots_from(scores: NDArray[Any], num_classes: int, ballots: NDArray[Any] | None) -> NDArray[Any]:
     if scores.ndim != 3 or scores.shape[2] != num_classes or scores.dtype.kind not in "iuf" or scores.size == 0:
         raise BadInput(f"scores of shape {scores.shape}, {scores.dtype}: [inputs, models, {num_classes}] are needed")
-    values = np.where(np.isnan(scores), -np.inf, scores) if scores.dtype.kind == "f" else scores
-    chosen = values.argmax(axis=2)
+    chosen = _ranked(scores).argmax(axis=2)
     if ballots is not None and not np.array_equal(chosen, ballots):
         raise BadInput("votes are not those of the scores beside them (largest score, ties to the smaller class)")
     return chosen
+
+
+def _ranked(scores: NDArray[Any]) -> NDArray[Any]:
+    """Scores [m, models, c] without NaN: a model with a NaN among its scores of an input gives every class 0."""
+    return np.where(np.isnan(scores).any(axis=2, keepdims=True), 0, scores) if scores.dtype.kind == "f" else scores
 
 
 def _above(values: NDArray[Any], own: NDArray[Any], which: Ints) -> NDArray[np.bool_]:

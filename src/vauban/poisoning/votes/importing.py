@@ -42,10 +42,15 @@ def import_votes(
 ) -> PoisoningRun:
     """Write a run folder from a votes file (`read_votes_file` documents it), so that `vauban verify` checks its claims.
 
-    `data` is the test set by which the file's labels are checked; `defense` and `partitions` state the training if the file
-    does not.
+    `data` is the test set by which the file's labels are checked. `defense` and `partitions` state the training, and with it the
+    spread and the threat, if the file does not.
     """
     file = read_votes_file(Path(votes), defense=defense, partitions=partitions)
+    if file.partition is None:
+        raise BadInput(
+            f"{votes} does not say how the training set was partitioned: say it with --defense dpa, finite:spread=16 or ss-dpa, "
+            "or add its spec to the file, partition='hash:partitions=1200'"
+        )
     classes, labelled = file.votes.counts.shape[1], file.labels is not None
     settings = PoisoningSettings.of(classes, labelled, aggregate=aggregate, k=k, label=label)
     section = _source(data, file).section(file.labels, classes)
@@ -63,14 +68,17 @@ def holds_votes(path: str | Path) -> bool:
 
 
 def derive_claims(path: str | Path, smoothing: str | None = None, k: int | None = None) -> DerivedClaims:
-    """Certificates from a run folder, or from a votes file under partition:aggregate=…,spread=…,threat=…"""
+    """Certificates from a run folder, or from a votes file under partition:aggregate=…,spread=…,threat=…
+
+    What the file says of spread and threat need not be said.
+    """
     path = Path(path)
     if path.is_dir():
         if smoothing is not None:
             raise BadInput(f"{path} says itself how its votes were cast: leave --smoothing out")
         record = read_record(path)
         return DerivedClaims(record.certificates(k=k), f"{path}, {record.manifest.partition}")
-    settings = _read_settings(path, smoothing)
+    settings = _read_settings("partition" if smoothing is None else smoothing)
     file = read_votes_file(path, spread=settings["spread"], against=settings["threat"])
     certs = derive(
         file.votes,
@@ -95,12 +103,12 @@ def _source(data: str | Dataset | None, file: VotesFile) -> InputSource:
     return InputSource(named.name, named.fingerprint(), file.index)
 
 
-def _read_settings(votes: Path, smoothing: str | None) -> dict[str, Any]:
-    if smoothing is None:
-        raise BadInput(f"{votes} holds votes of base classifiers: say so with --smoothing partition")
+def _read_settings(smoothing: str) -> dict[str, Any]:
     spec = Spec.parse(smoothing)
     if spec.name != "partition":
-        raise BadInput(f"--smoothing {smoothing}: a .npz of votes is about partitions, --smoothing partition")
+        raise BadInput(
+            f"--smoothing {smoothing}: a .npz of votes is about partitions, --smoothing partition:spread=1,threat=samples"
+        )
     return read_params(
         spec,
         {
