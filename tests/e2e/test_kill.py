@@ -49,6 +49,7 @@ def command(name: str, caller: str, times: int) -> list[str]:
     return [sys.executable, "-m", "vauban", "certify", *words, "--json", "--out"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     check("fixed", "python", 1, 1, tmp_path)
 

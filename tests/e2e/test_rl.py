@@ -82,6 +82,7 @@ def vauban(*words: str | Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.slow
 def test_train_stop_go_on_evaluate_and_plot(script: Path, tmp_path: Path) -> None:
     """Training waits for the signal at its 70th step, so that no machine is too fast or too slow for it."""
     out, whole, hold = tmp_path / "reengage", tmp_path / "whole", tmp_path / "hold"

@@ -41,12 +41,18 @@ EXACT_TRIED = {  # the base accuracy that few steps reach on views, and every ho
 }
 
 
-QUICK = ("gaussian", "ablation:retained=80", "flow", "splitting:sigma=0.25", "band:size=8")
+QUICK = (
+    "gaussian:sigma=0.25",
+    "ablation:retained=80",
+    "flow:sigma=0.001",
+    "splitting:sigma=0.25",
+    "band:size=8,threshold=0.3",
+)
 """The smoothings that are tried in every run of the tests; the others are slow tests."""
 
 
 def some_slow(specs: Iterable[str]) -> list[Any]:
-    return [pytest.param(spec, marks=[] if spec.startswith(QUICK) else [pytest.mark.slow]) for spec in specs]
+    return [pytest.param(spec, marks=[] if spec in QUICK else [pytest.mark.slow]) for spec in specs]
 
 
 def vauban(*arguments: object, code: int = 0) -> str:

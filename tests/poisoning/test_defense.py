@@ -119,6 +119,7 @@ def vauban_commands(site: Path, *commands: list[str | Path]) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_a_defense_of_another_package_is_trained_and_certified(installed: Path, tmp_path: Path) -> None:
     ensemble, run = tmp_path / "ens", tmp_path / "run"
     model = ["--model", "tiny-cnn:steps=2,group=5,views=1,batch=8", "--device", "cpu"]

@@ -55,6 +55,7 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_another_packages_environments_are_trained_by_the_command_line(package: Path, tmp_path: Path) -> None:
     """One with a goal and one with sets of goals, in a process that finds the package as an installed one."""
     asked = [("reengage-ddpg", "MyLine-v0:size=3", "success"), ("multi-reengage-ddpg", "MyPoints-v0:most=4", "reward")]
