@@ -197,15 +197,9 @@ class Certificates(Claims):
 
     @property
     def claim(self) -> str:
-        grid = " to another 8-bit picture" if self.arithmetic == "grid" else ""
-        changes = sentence(self.threat, "the radius", self.input_range)
-        changes = changes.replace("every change", f"every change{grid}", 1)
-        if self.exact:
-            return f"the label is among the top {self.k} under {changes}; this is exact, no probability is left"
-        from vauban.report.numbers import confidence
+        from vauban.report.wording import certificates_claim
 
-        sure = confidence(self.alpha)
-        return f"with probability at least {sure}, the label is among the top {self.k} under {changes}"
+        return certificates_claim(self)
 
     def accuracy_claim(self, r: float = 0.0, rho: float = 1e-3, method: str = "binomial") -> float:
         """As for all claims; `method`: see `bounds.dataset`."""

@@ -267,14 +267,15 @@ def check_independence(
     parts: int,
     model: Model,
     check: Callable[[torch.Tensor], None] = lambda scores: None,
+    most_repeats: int = 20,
 ) -> bool:
     """Refuse a base classifier whose scores for a view depend on chance or on the other views of a batch: votes would not be
     independent. Returns whether the scores are also the same wherever in the batch a view stands.
 
     `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
-    is a view, or a block of views. The same shape is run 3 to 20 times, for about two seconds; then, for each bit of a part's
-    position, the parts that have it are replaced, and those that have not, so that every part gets another neighbour; scores of
-    parts that stay must match bit for bit. `check` may refuse the first scores.
+    is a view, or a block of views. The same shape is run 3 to `most_repeats` times, for about two seconds; then, for each bit of
+    a part's position, the parts that have it are replaced, and those that have not, so that every part gets another neighbour;
+    scores of parts that stay must match bit for bit. `check` may refuse the first scores.
     """
     own = torch.arange(parts)
 
@@ -287,7 +288,7 @@ def check_independence(
     seconds = time.monotonic() - began
     check(first.flatten(0, 1))
     state.refuse_change(model)
-    for _ in range(min(_MOST_REPEATS, max(_LEAST_REPEATS, int(_PROBE_SECONDS / max(seconds, 1e-6)))) - 1):
+    for _ in range(min(most_repeats, max(LEAST_REPEATS, int(_PROBE_SECONDS / max(seconds, 1e-6)))) - 1):
         if not torch.equal(first, scores(own)):
             raise BadInput(f"the model gave two answers to the same views: {_IS_RANDOM}")
     bits = (parts - 1).bit_length()
@@ -304,7 +305,8 @@ def check_independence(
     return agree
 
 
-_PROBE_SECONDS, _LEAST_REPEATS, _MOST_REPEATS, _LEAST_NEIGHBOURS = 2.0, 3, 20, 8
+LEAST_REPEATS = 3
+_PROBE_SECONDS, _LEAST_NEIGHBOURS = 2.0, 8
 
 _IS_RANDOM = "votes need one that does not change. If it is random by design, say so: stochastic='views' or 'rows' (--stochastic)"
 

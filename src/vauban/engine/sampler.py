@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
 from vauban.engine.device_memory import fitting_rows, ran_out
 from vauban.engine.network import (
+    LEAST_REPEATS,
     Network,
     check_dispersion,
     check_independence,
@@ -263,7 +264,10 @@ class Sampler:
             with torch.inference_mode(), in_precision(self.network.precision, self.device):
                 return self.network.scores(some, self.num_classes)
 
-        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan)
+        repeats = (
+            {"most_repeats": LEAST_REPEATS} if self._fuses else {}
+        )  # the fused program, which votes, is repeated below
+        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, **repeats)
         if self._fuses:
 
             def by_block(order: torch.Tensor) -> torch.Tensor:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vauban.certificates import sentence
+from vauban.report.numbers import confidence
 
 if TYPE_CHECKING:
+    from vauban.certificates import Certificates
     from vauban.runs.manifest import ComputeSection, Manifest
 
 
@@ -46,3 +48,23 @@ def presupposed(compute: ComputeSection) -> str:
         "The base classifier is presupposed to judge each view by itself and to give it always the same answer, which was "
         f"checked on a sample of views.{differ if compute.rows_differ else ''}"
     )
+
+
+def certificates_claim(certs: Certificates) -> str:
+    """What a radius of these certificates guarantees, and what is presupposed."""
+    grid = " to another 8-bit picture" if certs.arithmetic == "grid" else ""
+    changes = sentence(certs.threat, "the radius", certs.input_range).replace("every change", f"every change{grid}", 1)
+    stays = f"the label is among the top {certs.k} under {changes}"
+    claimed = f"{stays}; this is exact, no probability is left"
+    if not certs.exact:
+        claimed = f"with probability at least {confidence(certs.alpha)}, {stays}"
+    rounding = (
+        "; views are made in floating point, whose rounding is not accounted for" if certs.arithmetic == "float" else ""
+    )
+    compute = None if certs.record is None else certs.record.manifest.compute
+    if compute is not None and compute.stochastic is not None:
+        model = "a base classifier that is random by design, with independent votes"
+    else:
+        rows = ", on average over the rows of a batch" if compute is not None and compute.rows_differ else ""
+        model = f"a base classifier that judges each view by itself and always alike{rows}"
+    return f"{claimed}{rounding}; presupposed: {model}"
