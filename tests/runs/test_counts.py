@@ -7,7 +7,7 @@ import pytest
 from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.laws import law
-from vauban.runs.counts_file import read_counts
+from vauban.runs.foreign_counts import read_counts
 
 
 @pytest.mark.parametrize(

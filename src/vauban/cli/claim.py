@@ -81,7 +81,7 @@ def claim(
     from vauban.laws import law
     from vauban.report.numbers import percent, radius_text
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
-    from vauban.runs.counts_file import read_counts
+    from vauban.runs.foreign_counts import read_counts
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
 

@@ -1,4 +1,7 @@
-"""Further claims from the votes of a run: what they cost together with its own, and the claim at all its looks at once."""
+"""Further claims from the votes of a run: what they cost together with its own, and the claim at all its looks at once.
+
+A run whose votes stopped early proves what they were stopped for and nothing else: `stopping.policies.refuse_other_claims`.
+"""
 
 from __future__ import annotations
 
