@@ -117,7 +117,7 @@ def _classifier(
     if fingerprint != manifest.model.sha256:
         raise Lie(
             f"the model has fingerprint {fingerprint[:12]}…; the run is about {manifest.model.sha256[:12]}…: another model, or "
-            "other code"
+            "other code (give the run's with --model)"
         )
     return smoothed
 
@@ -134,6 +134,10 @@ def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Ba
     images = data.images if hasattr(data, "images") else data
     labels = None if own.label is None or whole.labels is None else whole.labels[positions]
     some = smoothed.collect(images[positions], labels, own.index)
+    if own.label is not None and (labels is None or own.label != labels.tolist()):
+        raise Lie(f"the true labels in the manifest are not those of {whole.spec}")
+    if own.shape != tuple(some.shape):
+        raise Lie(f"the manifest speaks of inputs of shape {own.shape}; those of {whole.spec} have {tuple(some.shape)}")
     if some.sha256 != own.sha256:
         raise Lie(f"{whole.spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
     return some
@@ -143,7 +147,12 @@ def _check_scores(manifest: Manifest, sampler: Any, batch: Batch) -> None:
     here = device_name(sampler.device)
     if manifest.model.scores is None:
         raise RunRefused("the run kept no scores to compare this machine with: it cannot be replayed")
-    if sampler.probe_hashes(batch.inputs.values) != (manifest.model.views, manifest.model.scores):
+    agrees = sampler.probe_hashes(batch.inputs.values) == (manifest.model.views, manifest.model.scores)
+    if not agrees and (here, str(torch.__version__)) == (manifest.compute.device, manifest.compute.torch):
+        raise Lie(
+            "the model's scores on the probe views are not those that the run kept: another model, or a forged hash"
+        )
+    if not agrees:
         raise RunRefused(
             f"this machine ({here}, torch {torch.__version__}) does not give the scores that the run kept bit for bit "
             f"({manifest.compute.device}, torch {manifest.compute.torch}): its votes cannot be compared; replay on such a machine"

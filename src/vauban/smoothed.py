@@ -135,7 +135,7 @@ class SmoothedClassifier:
         vote = self._executor(on)
         with self.ready(batch.inputs):
             sampler = self.sampler(batch.inputs, method)
-            sampler.probe(batch.inputs.values, method.shares_shapes)
+            self._rows_differ(sampler, batch, method)
             secret = None if law.exact else Seed.of(seed)
             for _, record, _ in vote(VotingJob(self, batch, method, sampler, secret, votes, progress, "predicting")):
                 votes.add(record)
@@ -284,7 +284,14 @@ class SmoothedClassifier:
 
     def _rows_differ(self, sampler: Any, batch: Batch, method: Method, again: bool = False) -> bool:
         """Check that the base classifier judges each view by itself; whether its scores depend on the row."""
-        return not sampler.probe(batch.inputs.values, method.shares_shapes, again)
+        differ = not sampler.probe(batch.inputs.values, method.shares_shapes, again)
+        looks = getattr(method, "looks", [method.settings.n or 0]) if differ else []
+        if any(look % sampler.rows for look in looks):
+            raise BadInput(
+                f"the model's scores depend on the row by rounding, so every row must vote equally often: n and the looks at "
+                f"{', '.join(map(str, looks[:4]))}, … must be multiples of rows={sampler.rows}; give other rows (rows=, --rows)"
+            )
+        return differ
 
     def deviation(self, inputs: Inputs) -> float:
         """How far, in total variation per view, the noise on these inputs is from the certificate's law."""
@@ -373,7 +380,7 @@ class SmoothedClassifier:
     def identity(self) -> tuple[str, str]:
         """The base classifier's text form and fingerprint."""
         if self.base.spec is not None and self.base.fingerprint is not None:
-            return self.base.spec, self.base.fingerprint
+            return self.base.spec, str(self.base.current_fingerprint())
         from vauban.engine.fingerprint import model_fingerprint, model_name
 
         spec = self.base.spec or model_name(self.base.module)

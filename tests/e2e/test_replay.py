@@ -98,7 +98,7 @@ def test_other_inputs_labels_and_data_sets_are_found(folders: dict[str, Path], d
         replay(folders["fixed"], model, Dataset(images, labels, 10, digits.class_names, "bent"))
     other = labels.copy()
     other[3_000] = (other[3_000] + 1) % 10
-    with pytest.raises(Lie, match="not those of the run"):
+    with pytest.raises(Lie, match="true labels in the manifest"):
         replay(folders["fixed"], model, Dataset(digits.images, other, 10, digits.class_names, "bent"))
     with pytest.raises(BadInput, match="has no input 1000"):
         replay(folders["fixed"], model, digits.select(7, 10))
@@ -120,16 +120,47 @@ def test_a_machine_with_another_arithmetic_is_refused(
     folders: dict[str, Path], digits: Dataset, tmp_path: Path
 ) -> None:
     """As a run of another machine looks here: its scores on the probe views are others."""
+    (tmp_path / "a").mkdir()
+    elsewhere = {"scores": hashlib.sha256(b"elsewhere").hexdigest()}
+    folder = copied(folders["fixed"], tmp_path / "a")
+    forged(folder, model=elsewhere, compute={"device": "cuda NVIDIA"})
+    with pytest.raises(RunRefused, match="bit for bit"):
+        replay(folder, load_model(packaged("mnist")), digits)
     folder = copied(folders["fixed"], tmp_path)
+    forged(folder, model=elsewhere)
+    with pytest.raises(Lie, match="another model, or a forged hash"):
+        replay(folder, load_model(packaged("mnist")), digits)
+
+
+def forged(folder: Path, **changes: dict[str, Any]) -> None:
+    """Change sections of the manifest, and make every check, the claims and the seal anew."""
     record, _ = read_record(folder)
-    raw = dict(record.manifest.raw)
-    raw["model"] = {**raw["model"], "scores": hashlib.sha256(b"elsewhere").hexdigest()}
+    raw = {**record.manifest.raw, **{key: {**record.manifest.raw[key], **value} for key, value in changes.items()}}
     write_json(folder / "manifest.json", raw)
     votes, run = record.votes, vb.runs.manifest.read(folder).identity
     (folder / votes.file).write_text("".join(f"{line}\n" for line in votes.lines(run)))
     write_claims(folder, read_record(folder)[0])
-    with pytest.raises(RunRefused, match="bit for bit"):
-        replay(folder, load_model(packaged("mnist")), digits)
+    vb.Run.open(folder).verify()
+
+
+def test_forged_labels_and_shapes_are_found(folders: dict[str, Path], digits: Dataset, tmp_path: Path) -> None:
+    model = load_model(packaged("mnist"))
+    (tmp_path / "a").mkdir()
+    folder = copied(folders["fixed"], tmp_path / "a")
+    forged(folder, data={"label": [7] * 8})
+    with pytest.raises(Lie, match="true labels in the manifest"):
+        replay(folder, model, digits)
+    folder = copied(folders["fixed"], tmp_path)
+    forged(folder, data={"shape": [28, 28]})
+    with pytest.raises(Lie, match="inputs of shape"):
+        replay(folder, model, digits)
+
+
+def test_a_claims_file_that_no_seal_names_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(folders["fixed"], tmp_path)
+    (folder / "claims-600.csv").write_text((folder / "claims.csv").read_text())
+    with pytest.raises(Lie, match=r"claims-600.csv exists, but the seal does not name it"):
+        vb.Run.open(folder).verify()
 
 
 def test_the_draw_is_the_verifiers() -> None:

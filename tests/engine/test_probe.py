@@ -108,7 +108,7 @@ def test_a_module_that_changes_its_buffers_is_refused() -> None:
 
 
 def test_rows_that_differ_by_rounding_are_allowed_for_a_fixed_number_of_votes_alone(tmp_path: Path) -> None:
-    smoothed = vb.SmoothedClassifier(by_row, vb.Gaussian(sigma=0.5), num_classes=2, rows=40)
+    smoothed = vb.SmoothedClassifier(by_row, vb.Gaussian(sigma=0.5), num_classes=2, rows=50)
     smoothed.certify(X, [0, 1], n=200, alpha=0.01, seed=1, out=tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["compute"]["rows_differ"] is True
@@ -119,7 +119,7 @@ def test_rows_that_differ_by_rounding_are_allowed_for_a_fixed_number_of_votes_al
         with pytest.raises(BadInput, match="need rows that agree"):
             smoothed.certify(X, [0, 1], n=1_000, alpha=0.01, **more)
     with pytest.raises(BadInput, match="need rows that agree"):
-        vb.SmoothedClassifier(by_row, vb.Gaussian(sigma=0.5), num_classes=2, rows=40, block=20).certify(
+        vb.SmoothedClassifier(by_row, vb.Gaussian(sigma=0.5), num_classes=2, rows=50, block=25).certify(
             X, [0, 1], n=200
         )
 
@@ -222,3 +222,52 @@ def test_ablation_does_not_round_up_for_a_random_model(tmp_path: Path) -> None:
     assert vb.Run.open(tmp_path / "run").verify().votes == 5_000
     counts = certs.counts
     assert vb.derive(counts, [0], "ablation:retained=1,features=3", alpha=0.01).radius.tolist() == [1]  # deterministic
+
+
+def halves(views: torch.Tensor) -> torch.Tensor:
+    """The first half of a batch votes 0, the second half 1, whatever they see."""
+    first = (torch.arange(len(views)) < len(views) // 2).float()
+    return torch.stack([first, 1 - first], dim=1)
+
+
+def test_a_model_that_votes_by_row_is_refused() -> None:
+    """It was taken for rounding, and 50 votes of 100 rows certified what half of the rows never said."""
+    smoothed = vb.SmoothedClassifier(halves, vb.Gaussian(sigma=0.5), num_classes=2)
+    with pytest.raises(BadInput, match="row it is in, by more than rounding"):
+        smoothed.certify(X, [0, 0], n=50, alpha=0.01)
+    with pytest.raises(BadInput, match="row it is in, by more than rounding"):
+        smoothed.predict(X, n=50)
+
+
+def test_rows_that_differ_vote_equally_often() -> None:
+    smoothed = vb.SmoothedClassifier(by_row, vb.Gaussian(sigma=0.5), num_classes=2, rows=40)
+    with pytest.raises(BadInput, match="multiples of rows=40"):
+        smoothed.certify(X, [0, 1], n=50, alpha=0.01)
+
+
+def test_a_rare_coin_for_a_whole_batch_is_mostly_found() -> None:
+    """The check draws other coins every time; it used to draw the same forty."""
+
+    def rare(views: torch.Tensor) -> torch.Tensor:
+        return flipped(torch.rand(()) < 0.97, views)
+
+    refused = 0
+    for _ in range(6):
+        try:
+            smoothed = vb.SmoothedClassifier(rare, vb.Gaussian(sigma=0.5), num_classes=2, stochastic="rows")
+            smoothed.certify(X, [0, 1], n=100, alpha=0.01)
+        except BadInput:
+            refused += 1
+    assert refused >= 4  # each is missed with probability 0.05 ** 2 at most
+
+
+def test_weights_changed_after_loading_are_another_model(tmp_path: Path) -> None:
+    from vauban.models import load, packaged
+
+    base = load(packaged("mnist"))
+    before = vb.SmoothedClassifier(base, "gaussian:sigma=0.5").identity()
+    with torch.no_grad():
+        next(base.module.parameters()).add_(1.0)
+    after = vb.SmoothedClassifier(base, "gaussian:sigma=0.5").identity()
+    assert before[0] == after[0]
+    assert before[1] != after[1]

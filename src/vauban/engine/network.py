@@ -45,6 +45,10 @@ class BaseClassifier:
     num_classes: int | None = None
     channels: int | None = None
 
+    def current_fingerprint(self) -> str | None:
+        """The fingerprint of the module as it is now."""
+        return self.fingerprint
+
 
 @dataclass
 class Network:
@@ -300,13 +304,23 @@ def check_independence(
                 "the model's answer to a view depends on the other views of the batch: a base classifier that judges each "
                 "view by itself is needed (is a normalisation layer still training? call model.eval())"
             )
-    agree = all(torch.equal(first[order], scores(order)) for order in (own.roll(1), own.flip(0)))
+    agree = True
+    for order in (own.roll(1), own.flip(0)):
+        expected, found = first[order].flatten(0, 1), scores(order).flatten(0, 1)
+        agree &= torch.equal(expected, found)
+        same_votes = torch.equal(votes_of(expected), votes_of(found))
+        if not same_votes or (expected - found).abs().max() > _ROUNDING * (expected.max() - expected.min()):
+            raise BadInput(
+                "the model's answer to a view depends on the row it is in, by more than rounding: a base classifier that judges "
+                "each view by itself is needed"
+            )
     state.refuse_change(model)
     return agree
 
 
 LEAST_REPEATS = 3
 _PROBE_SECONDS, _LEAST_NEIGHBOURS = 2.0, 8
+_ROUNDING = 1e-2  # of the range of scores: what the rounding of any precision may change from row to row
 
 _IS_RANDOM = "votes need one that does not change. If it is random by design, say so: stochastic='views' or 'rows' (--stochastic)"
 

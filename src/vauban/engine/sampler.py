@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,7 +46,7 @@ class SeededViews:
 Made = torch.Tensor | SeededViews | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
 
 _PLAIN = 2**31  # numbers of views made on a GPU before it is worth compiling the noise
-_DISPERSION_CALLS = 40  # calls by which a random base classifier is tried
+_DISPERSION_CALLS = 100  # calls by which a random base classifier is tried
 _NEAR = 100  # the block size to come close to where inputs share a shape
 
 
@@ -286,7 +287,7 @@ class Sampler:
         """Refuse NaN, and calls whose rows do not vote independently though they are declared to."""
         (block,) = self.probe_blocks(inputs, range(1))
         views, seeds = self._eager_views([block]), range(_DISPERSION_CALLS if self.rows > 1 else 1)
-        answers = [self.answer(SeededViews(views, block.stream.generator_seed(seed))) for seed in seeds]
+        answers = [self.answer(SeededViews(views, secrets.randbits(32))) for _ in seeds]
         refuse_nan(answers[0].scores)
         if self.rows > 1:
             check_dispersion(np.stack([answer.votes() for answer in answers]), self.num_classes)

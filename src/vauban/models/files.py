@@ -33,6 +33,10 @@ class LoadedModel(BaseClassifier):
 
     module: nn.Module
     metadata: dict[str, str] = field(default_factory=dict)
+    code: str = ""
+
+    def current_fingerprint(self) -> str:
+        return fingerprint(f"{self.spec}{self.code}", self.module)
 
 
 def load(
@@ -72,7 +76,7 @@ def load(
     params = foreign.params if foreign else Spec.parse(spec).params
     classes, channels = _number(params, "classes"), _number(params, "channels")
     code = source_digest(foreign) if foreign else ""
-    return LoadedModel(module, spec, fingerprint(spec + code, module), classes, channels, metadata)
+    return LoadedModel(module, spec, fingerprint(spec + code, module), classes, channels, metadata, code)
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from vauban.report.wording import wording
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
 from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
-from vauban.runs.store import CLAIMS, EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
+from vauban.runs.store import EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 
@@ -169,6 +169,8 @@ def check_seal(path: Path, true: Mapping[str, str]) -> None:
     for part in said:
         if part not in true:
             raise Lie(f"{path} names {part}, which this run does not have")
-    for name in (CLAIMS, EXTENSIONS):
-        if name not in true and (path.parent / name).exists() and FILE in true:
-            raise Lie(f"{path.parent / name} exists, but the seal does not name it")
+    if FILE in true:
+        others = [path for path in path.parent.glob("claims*.csv") if path.name not in true]
+        others += [path.parent / EXTENSIONS] if EXTENSIONS not in true and (path.parent / EXTENSIONS).exists() else []
+        for other in others:
+            raise Lie(f"{other} exists, but the seal does not name it")
