@@ -131,6 +131,7 @@ def vauban(*arguments: str, home: Path | None, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_foreign_law_is_certified_resumed_and_verified(package: Path, tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     command = ["certify", "--data", "noise:seed=3", "--model", "line", "--weights", str(weights(package, tmp_path))]
