@@ -8,7 +8,7 @@ demo: install
 	$(BIN)/vauban demo
 
 test: install
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Kernels for GPUs are tried with Triton's interpreter. It is kept apart: torch for CPUs comes without Triton, torch for GPUs with its own.
 test-slow: install $(VENV)/triton

@@ -41,13 +41,7 @@ EXACT_TRIED = {  # the base accuracy that few steps reach on views, and every ho
 }
 
 
-QUICK = (
-    "gaussian:sigma=0.25",
-    "ablation:retained=80",
-    "flow:sigma=0.001",
-    "splitting:sigma=0.25",
-    "band:size=8,threshold=0.3",
-)
+QUICK = ("gaussian:sigma=0.25", "ablation:retained=80", "splitting:sigma=0.25")
 """The smoothings that are tried in every run of the tests; the others are slow tests."""
 
 

@@ -21,7 +21,7 @@ CLASSES = 3
 Samples = tuple[tuple[str, int], ...]
 """Inputs as text, so that NaN equals itself, with their labels."""
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
 @cache
