@@ -134,7 +134,11 @@ def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Ba
     images = data.images if hasattr(data, "images") else data
     labels = None if own.label is None or whole.labels is None else whole.labels[positions]
     some = smoothed.collect(images[positions], labels, own.index)
-    if own.label is not None and (labels is None or own.label != labels.tolist()):
+    if own.label is not None and whole.labels is None:
+        raise BadInput(
+            f"{whole.spec} has no labels, and the run certified given ones: the data set with its labels is needed"
+        )
+    if labels is not None and own.label != labels.tolist():
         raise Lie(f"the true labels in the manifest are not those of {whole.spec}")
     if own.shape != tuple(some.shape):
         raise Lie(f"the manifest speaks of inputs of shape {own.shape}; those of {whole.spec} have {tuple(some.shape)}")

@@ -265,23 +265,24 @@ class Sampler:
             with torch.inference_mode(), in_precision(self.network.precision, self.device):
                 return self.network.scores(some, self.num_classes)
 
-        repeats = (
-            {"most_repeats": LEAST_REPEATS} if self._fuses else {}
-        )  # the fused program, which votes, is repeated below
-        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, **repeats)
-        if self._fuses:
+        if not self._fuses:
+            return check_independence(by_row, self.rows, self.network.model, refuse_nan)
+        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, LEAST_REPEATS)
+        return agree & self._fused_rows_agree(blocks)
 
-            def by_block(order: torch.Tensor) -> torch.Tensor:
-                return self.answer(self.made([blocks[i] for i in order.tolist()])).scores
+    def _fused_rows_agree(self, blocks: Sequence[ViewBlock]) -> bool:
+        """The same of the fused program, which votes: blocks change places, and views move by a row."""
 
-            agree &= check_independence(by_block, self.blocks, self.network.model, refuse_nan)
-            shifted = [replace(block, start=block.start + 1) for block in blocks[: self.blocks]]
-            here, there = (
-                self.answer(self.made(some)).scores.clone().view(self.blocks, self.block_size, -1)
-                for some in (blocks[: self.blocks], shifted)
-            )
-            agree &= torch.equal(here[:, 1:], there[:, :-1])
-        return agree
+        def by_block(order: torch.Tensor) -> torch.Tensor:
+            return self.answer(self.made([blocks[i] for i in order.tolist()])).scores
+
+        agree = check_independence(by_block, self.blocks, self.network.model, refuse_nan)
+        shifted = [replace(block, start=block.start + 1) for block in blocks[: self.blocks]]
+        here, there = (
+            self.answer(self.made(some)).scores.clone().view(self.blocks, self.block_size, -1)
+            for some in (blocks[: self.blocks], shifted)
+        )
+        return agree & torch.equal(here[:, 1:], there[:, :-1])
 
     def _check_random_model(self, inputs: torch.Tensor) -> None:
         """Refuse NaN, and calls whose rows do not vote independently though they are declared to."""
