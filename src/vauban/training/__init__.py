@@ -1,5 +1,7 @@
 """Training of base classifiers that stay accurate on views."""
 
-from vauban.training.trainer import Recipe, train
+from vauban.training.recipe import Recipe
+from vauban.training.trainer import Trained, TrainingProgress, train
+from vauban.training.validation import Validation, split
 
-__all__ = ["Recipe", "train"]
+__all__ = ["Recipe", "Trained", "TrainingProgress", "Validation", "split", "train"]

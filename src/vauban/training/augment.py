@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
-import torch
+import math
 
+import torch
+from torch.nn.functional import grid_sample, one_hot, pad
+
+from vauban.errors import BadInput
+from vauban.smoothing.grid import uniforms
 from vauban.specs import choose
 
-AUGMENTATIONS = ("none", "shift", "crop-flip")
+AUGMENTATIONS = ("none", "shift", "crop-flip", "flip", "resized-crop")
+WORDS = 5  # random words for each picture
+
+_REACH = {"shift": 2, "crop-flip": 4, "flip": 0}
+_LEAST_AREA, _RATIO = 0.08, math.log(4 / 3)  # of a resized crop: its least area, and the log of its largest aspect ratio
 
 
 def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Tensor:
-    """Augment each picture [b, c, h, w] by its own row of random `words` [b, 3].
+    """Augment each picture [b, c, h, w] by its own row of random `words` [b, WORDS].
 
-    "shift": moved by up to 2 pixels in each direction, padded with zeros; "crop-flip": by up to 4, and mirrored half of the time.
+    "shift": moved by up to 2 pixels in each direction, padded with zeros; "crop-flip": by up to 4, and mirrored half of the time;
+    "flip": mirrored half of the time; "resized-crop": a random part of 8 to 100 % of the area, of an aspect ratio from 3/4 to 4/3,
+    enlarged to the whole size and mirrored half of the time.
     """
     choose("augmentation", kind, AUGMENTATIONS)
     if kind == "none":
         return pictures
-    reach = 2 if kind == "shift" else 4
+    if pictures.dim() != 4:
+        raise BadInput(f"augment={kind} moves pixels of pictures [channels, height, width]: use none for {list(pictures.shape[1:])}")
+    if kind == "resized-crop":
+        return _resized_crop(pictures, words)
+    reach = _REACH[kind]
     height, width = pictures.shape[-2:]
-    padded = torch.nn.functional.pad(pictures, (reach,) * 4)
+    padded = pad(pictures, (reach,) * 4) if reach else pictures
     down, right = (words[:, i] % (2 * reach + 1) for i in (0, 1))
     rows = down[:, None] + torch.arange(height, device=pictures.device)
     columns = right[:, None] + torch.arange(width, device=pictures.device)
-    if kind == "crop-flip":
-        columns = torch.where((words[:, 2] % 2 == 0)[:, None], columns.flip(1), columns)
+    if kind != "shift":
+        columns = torch.where(_mirrored(words)[:, None], columns.flip(1), columns)
     which = torch.arange(len(pictures), device=pictures.device)
     return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def mixed(
+    pictures: torch.Tensor, labels: torch.Tensor, classes: int, share: torch.Tensor, box: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mix each picture with the next one of the batch, and its label: probabilities [b, classes].
+
+    Mixup (`box` None): `share` of the picture and 1 - share of its neighbour, added. Cutmix: the pixels in `box` (top, bottom, left,
+    right) come from the neighbour, and labels have the shares of the areas.
+    """
+    other = pictures.roll(1, 0)
+    if box is None:
+        sums = share * pictures.float() + (1 - share) * other.float()
+        out = sums.round().to(pictures.dtype) if pictures.dtype == torch.uint8 else sums
+    else:
+        height, width = pictures.shape[-2:]
+        rows, columns = (torch.arange(length, device=pictures.device) for length in (height, width))
+        inside = ((rows >= box[0]) & (rows < box[1]))[:, None] & ((columns >= box[2]) & (columns < box[3]))[None]
+        out = torch.where(inside, other, pictures)
+        share = 1 - inside.float().mean()
+    hot = one_hot(labels, classes).float()
+    return out, share * hot + (1 - share) * hot.roll(1, 0)
+
+
+def _mirrored(words: torch.Tensor) -> torch.Tensor:
+    return words[:, 2] % 2 == 0
+
+
+def _resized_crop(pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    """Random parts, sampled bilinearly at the full size; 8-bit pictures are rounded to whole numbers again."""
+    u = uniforms(words).float()
+    area = _LEAST_AREA + (1 - _LEAST_AREA) * u[:, 0]
+    ratio = ((2 * u[:, 1] - 1) * _RATIO).exp()
+    height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
+    top, left = (1 - height) * (2 * u[:, 3] - 1), (1 - width) * (2 * u[:, 4] - 1)
+    zero = torch.zeros_like(top)
+    across = torch.where(_mirrored(words), -width, width)
+    transforms = torch.stack([torch.stack([across, zero, left], 1), torch.stack([zero, height, top], 1)], 1)
+    grid = torch.nn.functional.affine_grid(transforms, list(pictures.shape), align_corners=False)
+    crops = grid_sample(pictures.float(), grid, padding_mode="border", align_corners=False)
+    return crops.round().to(pictures.dtype) if pictures.dtype == torch.uint8 else crops

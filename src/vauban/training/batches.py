@@ -1,0 +1,138 @@
+"""The pictures of every training step: on the device where they fit, else streamed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from vauban.data import Dataset
+from vauban.errors import BadInput
+from vauban.inputs import prepare
+from vauban.seed import Seed
+
+_SHARE = 0.3  # of a GPU's free memory that a data set may take
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which pictures are in which step: every picture once in `size` places, in an order that depends on the seed and the epoch.
+
+    Steps are full: one may end an epoch and begin the next. Process `rank` of `world` takes its own part of each step.
+    """
+
+    size: int
+    batch: int
+    seed: int
+    rank: int = 0
+    world: int = 1
+
+    def rows(self, step: int) -> torch.Tensor:
+        """The numbers of this process's pictures in a step, int64 [batch / world]."""
+        local = self.batch // self.world
+        first = step * self.batch + self.rank * local
+        places = np.arange(first, first + local)
+        epochs = places // self.size
+        rows = np.empty(local, np.int64)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            rows[here] = _permutation(int(epoch), self.size, self.seed)[places[here] % self.size]
+        return torch.from_numpy(rows)
+
+
+@lru_cache(maxsize=4)
+def _permutation(epoch: int, size: int, seed: int) -> np.ndarray:
+    generator = np.random.Generator(np.random.Philox(key=Seed.of(seed).key, counter=epoch << 192))
+    return generator.permutation(size)
+
+
+class Held:
+    """A data set in memory: on the device if it takes less than 30 % of the free memory there, else copied batch by batch."""
+
+    def __init__(self, data: Dataset, device: torch.device):
+        if data.labels is None:
+            raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
+        inputs = prepare(data.images, input_range=None)
+        self.levels, self.classes, self.device = inputs.levels, data.num_classes, device
+        self.shape, self.size = inputs.values.shape[1:], len(inputs.values)
+        values, labels = inputs.values, torch.from_numpy(data.labels)
+        self.on_device = device.type == "cpu" or _fits(values, device)
+        if device.type != "cpu":
+            values, labels = (t.to(device) if self.on_device else t.pin_memory() for t in (values, labels))
+        self.values, self.labels = values, labels
+
+    def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
+        """Pictures and labels of the steps first..last-1, on the device."""
+        for step in range(first, last):
+            rows = order.rows(step)
+            if self.on_device:
+                rows = rows.to(self.device, non_blocking=True)
+                yield self.values[rows], self.labels[rows]
+            else:
+                pair = (self.values[rows].pin_memory(), self.labels[rows].pin_memory())
+                yield pair[0].to(self.device, non_blocking=True), pair[1].to(self.device, non_blocking=True)
+
+
+class Streamed:
+    """A torch data set of (picture, label), read by worker processes in the order that the trainer asks for."""
+
+    def __init__(self, data: Any, device: torch.device, classes: int | None, workers: int = 2):
+        self.data, self.device, self.workers, self.size = data, device, workers, len(data)
+        if self.size == 0:
+            raise BadInput("the data set is empty: at least one picture with its label is needed")
+        x, y = self._pair([data[0]])
+        self.shape, self.levels = x.shape[1:], 255 if x.dtype == torch.uint8 else None
+        if classes is None:
+            raise BadInput(f"a {type(data).__name__} does not say how many classes it has: give classes=")
+        self.classes = classes
+
+    @staticmethod
+    def _pair(items: list[Any]) -> Pair:
+        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            raise BadInput("training needs pairs (picture, label) from the data set")
+        pictures = torch.stack([torch.as_tensor(np.asarray(x)) for x, _ in items])
+        if pictures.dtype != torch.uint8:
+            pictures = pictures.float()
+        return pictures, torch.tensor([int(y) for _, y in items])
+
+    def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
+        """As `Held.pairs`."""
+        loader = torch.utils.data.DataLoader(
+            self.data,
+            batch_sampler=[order.rows(step).tolist() for step in range(first, last)],
+            collate_fn=self._pair,
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for x, y in loader:
+            yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+
+def source_of(data: Any, device: torch.device, classes: int | None = None, workers: int = 2) -> Held | Streamed:
+    """The source of training pictures for a data set of `vauban.data`, arrays (x, y), or a torch data set or loader."""
+    if isinstance(data, Dataset):
+        return Held(data, device)
+    if isinstance(data, torch.utils.data.DataLoader):
+        data, workers = data.dataset, data.num_workers
+    if isinstance(data, tuple) and len(data) == 2:
+        x, y = (np.asarray(part.cpu() if isinstance(part, torch.Tensor) else part) for part in data)
+        x = x if x.dtype == np.uint8 else x.astype(np.float32)
+        count = classes if classes is not None else int(y.max()) + 1
+        return Held(Dataset(x, y.astype(np.int64), count, tuple(map(str, range(count))), "arrays"), device)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return Streamed(data, device, classes, workers)
+    raise BadInput(
+        f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch data set "
+        "or loader whose items are numbered"
+    )
+
+
+def _fits(values: torch.Tensor, device: torch.device) -> bool:
+    free, _ = torch.cuda.mem_get_info(device)
+    return values.nbytes <= _SHARE * free

@@ -1,0 +1,68 @@
+"""Several processes that train one network together, started by torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import distributed
+
+from vauban.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process's number, and how many there are."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and reports progress."""
+        return self.rank == 0
+
+    def wrapped(self, network: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+        """The network whose gradients are averaged over all processes; batch norms on GPUs see the whole batch."""
+        if self.world == 1:
+            return network
+        if device.type == "cuda":
+            network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
+            return torch.nn.parallel.DistributedDataParallel(network, device_ids=[device])
+        return torch.nn.parallel.DistributedDataParallel(network)
+
+    def part_of(self, batch: int) -> int:
+        """How many pictures of a batch are this process's."""
+        if batch % self.world:
+            raise BadInput(f"batch={batch} on {self.world} processes: give a batch that they can share equally")
+        return batch // self.world
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        """The mean of a value over all processes."""
+        if self.world > 1:
+            distributed.all_reduce(value)
+            value /= self.world
+        return value
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
+    """The processes that torchrun started, or this one alone; with the device of this one."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 or "RANK" not in os.environ:
+        yield Processes(), device
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    ours = not distributed.is_initialized()
+    if ours:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(distributed.get_rank(), world), device
+    finally:
+        if ours:
+            distributed.destroy_process_group()

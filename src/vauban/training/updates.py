@@ -1,0 +1,178 @@
+"""One update of a network: augmented pictures, views, loss, gradients, optimizer and average of weights."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from vauban.engine.network import in_precision
+from vauban.seed import Seed
+from vauban.smoothing import Smoothing
+from vauban.training.augment import WORDS, augment, mixed
+from vauban.training.distributed import Processes
+from vauban.training.losses import Batch, build
+from vauban.training.recipe import Recipe
+from vauban.training.views import ViewMaker, Words
+
+
+class Average:
+    """An average of a network's parameters and buffers over the steps, in which older steps count less and less."""
+
+    def __init__(self, network: torch.nn.Module, decay: float):
+        self.decay = decay
+        self.state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+
+    def update(self, network: torch.nn.Module, step: int) -> None:
+        """Add the network's tensors; the decay is smaller in the first steps, so that random weights are soon forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        mine, theirs = [], []
+        for name, tensor in network.state_dict().items():
+            if tensor.is_floating_point():
+                mine.append(self.state[name])
+                theirs.append(tensor.detach())
+            else:
+                self.state[name].copy_(tensor)
+        torch._foreach_lerp_(mine, theirs, 1 - decay)
+
+
+@dataclass(frozen=True)
+class CompiledBatch(Batch):
+    """A batch whose views are made by a compiled program, in the network's layout."""
+
+    maker: ViewMaker | None = None
+
+    def made(self, words: torch.Tensor) -> torch.Tensor:
+        assert self.maker is not None
+        return self.maker(self.x, words)
+
+    def differentiable(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        assert self.maker is not None
+        return self.maker.laid_out(super().differentiable(x, words))
+
+
+class Updater:
+    """A network in training. `network` keeps the caller's names; `program` is what computes, compiled and shared by processes."""
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        smoothing: Smoothing,
+        recipe: Recipe,
+        shape: torch.Size,
+        levels: int | None,
+        classes: int,
+        device: torch.device,
+        processes: Processes,
+        compile: bool,
+    ):
+        self.network, self.smoothing, self.recipe, self.device, self.processes = network, smoothing, recipe, device, processes
+        self.levels, self.classes = levels, classes
+        if len(smoothing.view_shape(shape)) == 3:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        trained = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = recipe.optimizer_for(trained, device)
+        self.average = Average(network, recipe.ema) if recipe.ema else None
+        self.wrapped = processes.wrapped(network, device)
+        self.program: Any = torch.compile(self.wrapped, dynamic=False) if compile else self.wrapped
+        self.loss = build(recipe.loss)
+        self.loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
+        self.views = ViewMaker(smoothing, shape, levels, recipe.seed, device)
+        self._augment = torch.compile(augment, dynamic=False) if compile else augment
+        self._trained = trained
+
+    def update(self, x: torch.Tensor, labels: torch.Tensor, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One step on this process's pictures; returns the mean loss and the share of views answered right, on the device."""
+        recipe, place = self.recipe, self.processes.rank * len(x)
+        for group in self.optimizer.param_groups:
+            group["lr"] = recipe.rate(step, steps)
+        x = self._augmented(x, step, place)
+        truth = labels
+        if recipe.mixup or recipe.cutmix:
+            x, labels = self._mixed(x, labels, step)
+        size = len(x) // recipe.accumulate
+        losses, rights = [], []
+        for part in range(recipe.accumulate):
+            rows = slice(part * size, (part + 1) * size)
+            words = Words(self.views, step, place + rows.start, size, recipe.batch, recipe.masks == "batch")
+            about = self.smoothing, self.levels, words, step / steps, recipe.label_smoothing, self.views
+            batch = CompiledBatch(self.program, x[rows], labels[rows], *about)
+            with self._without_exchange(part):
+                with in_precision(recipe.precision, self.device), self._cast():
+                    loss, scores = self.loss(batch)
+                    (loss / recipe.accumulate).backward()
+            losses.append(loss.detach())
+            rights.append(_right(scores.detach(), truth[rows]))
+        if recipe.clip:
+            torch.nn.utils.clip_grad_norm_(self._trained, recipe.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.network, step)
+        return torch.stack(losses).mean(), torch.stack(rights).mean()
+
+    def training_mode(self) -> None:
+        """Training mode for the layers that learn; layers whose parameters are all fixed stay as they are when used."""
+        self.network.train()
+        for module in self.network.modules():
+            own = list(module.parameters(recurse=False))
+            if own and not any(p.requires_grad for p in own):
+                module.eval()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights that would be saved now: the average where there is one."""
+        source = self.average.state if self.average is not None else self.network.state_dict()
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in source.items()}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of this training."""
+        average = self.average.state if self.average is not None else {}
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            for name, tensor in state["average"].items():
+                self.average.state[name].copy_(tensor)
+
+    def _augmented(self, x: torch.Tensor, step: int, place: int) -> torch.Tensor:
+        if self.recipe.augment == "none":
+            return x
+        return self._augment(x, self.recipe.augment, self.views.words("augment", step, [place], len(x), WORDS))
+
+    def _mixed(self, x: torch.Tensor, labels: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mixup or cutmix, by turns at random where both are asked for."""
+        recipe = self.recipe
+        draw = np.random.Generator(np.random.Philox(key=Seed.of(recipe.seed).key, counter=step << 192 | 1 << 190))
+        cut = bool(recipe.cutmix) and (not recipe.mixup or draw.random() < 0.5)
+        share = draw.beta(*[recipe.cutmix if cut else recipe.mixup] * 2)
+        box = None
+        if cut:
+            sides = [round(length * (1 - share) ** 0.5) for length in x.shape[-2:]]
+            starts = [int(draw.integers(0, length - side + 1)) for length, side in zip(x.shape[-2:], sides, strict=True)]
+            box = torch.tensor([edge for start, side in zip(starts, sides, strict=True) for edge in (start, start + side)])
+            box = box.to(x.device, non_blocking=True)
+        return mixed(x, labels, self.classes, torch.tensor(share, dtype=torch.float32).to(x.device), box)
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision != "bf16":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def _without_exchange(self, part: int) -> AbstractContextManager[Any]:
+        """Gradients of all parts but the last stay in this process."""
+        if self.processes.world > 1 and part < self.recipe.accumulate - 1:
+            return self.wrapped.no_sync()  # type: ignore[operator,no-any-return]
+        return nullcontext()
+
+
+def _right(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The share of views answered right; NaN where the network returns no scores of classes."""
+    if scores.dim() != 3:
+        return torch.full((), float("nan"), device=scores.device)
+    return (scores.argmax(2) == labels).float().mean()

@@ -1,0 +1,146 @@
+"""How good a network is during training: accuracy on views and certified accuracy at a radius, on pictures held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vauban.data import Dataset
+from vauban.errors import BadInput
+from vauban.inputs import prepare
+from vauban.laws.exact import ExactLaw
+from vauban.laws.from_counts import radii_of_counts
+from vauban.laws.law import Law
+from vauban.seed import Seed
+from vauban.smoothing import Smoothing
+from vauban.smoothing.random import Stream, words_of
+
+ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Pictures held out, how often they are tried, and the radius at which certified accuracy is measured.
+
+    `votes` of each picture count; where an exact law has more views than that, a sample of them votes, and the radius is an
+    estimate. These numbers guide training and choose its best weights: a claim about a network is made by `certify` alone.
+    `times`: how often in one training.
+    """
+
+    data: Dataset
+    radius: float | None = None
+    votes: int = 200
+    times: int = 10
+    alpha: float = 0.001
+
+    def __post_init__(self) -> None:
+        if self.data.labels is None:
+            raise BadInput(f"{self.data.name} has no labels to validate with: give pictures with labels")
+        if self.votes < 1 or self.times < 1:
+            raise BadInput(f"votes={self.votes}, times={self.times}: both must be 1 or more")
+
+    def radius_for(self, smoothing: Smoothing) -> float:
+        """The radius given, or one of the order of those that this smoothing certifies."""
+        if self.radius is not None:
+            return self.radius
+        law = smoothing.law.for_shape(self.data.images.shape[1:])
+        if isinstance(law, ExactLaw):
+            return law.largest_radius(1, self.data.num_classes) / 3
+        assert isinstance(law, Law)
+        return law.scale if law.threat.integer else law.scale / 2
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Shares of the held-out pictures: views classified right, pictures smoothed right, and those certified at `radius`."""
+
+    radius: float
+    base_accuracy: float
+    accuracy: float
+    certified: float
+
+
+def split(data: Dataset, held_out: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and validation pictures; the latter are `held_out` ones drawn by the seed, in their order."""
+    if not 0 < held_out < len(data):
+        raise BadInput(f"{held_out} of {len(data)} pictures cannot be held out: give at least 1, and leave some to train on")
+    generator = np.random.Generator(np.random.Philox(key=Seed.of(seed).key, counter=1 << 255))
+    out = np.zeros(len(data), bool)
+    out[generator.permutation(len(data))[:held_out]] = True
+    return _part(data, ~out), _part(data, out)
+
+
+def _part(data: Dataset, chosen: np.ndarray) -> Dataset:
+    from dataclasses import replace
+
+    labels = None if data.labels is None else data.labels[chosen]
+    names = None if data.names is None else tuple(np.asarray(data.names, object)[chosen])
+    return replace(data, images=data.images[chosen], labels=labels, index=data.index[chosen], names=names)
+
+
+def validate(
+    network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
+) -> Validated:
+    """Let the network, in its evaluation mode, vote on views of the held-out pictures."""
+    counts = _counts(network, settings, smoothing, device, precision)
+    labels = settings.data.labels
+    assert labels is not None
+    law, radius = smoothing.law.for_shape(settings.data.images.shape[1:]), settings.radius_for(smoothing)
+    if isinstance(law, ExactLaw):
+        radii = _estimated(law, counts, labels)
+    else:
+        assert isinstance(law, Law)
+        radii = radii_of_counts(counts, labels, law, k=1, alpha=settings.alpha, bounds="binocp")
+    own = counts[np.arange(len(labels)), labels]
+    return Validated(
+        radius,
+        float(own.sum() / counts.sum()),
+        float((counts.argmax(1) == labels).mean()),
+        float((np.nan_to_num(radii, nan=-1.0) >= radius).mean()),
+    )
+
+
+def _estimated(law: ExactLaw, counts: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Radii of an exact law as if all views voted like those that did; NaN where the label does not win."""
+    own = counts[np.arange(len(labels)), labels]
+    rivals = counts.copy()
+    rivals[np.arange(len(labels)), labels] = -1
+    lead = (own - rivals.max(1)) / counts.sum(1)
+    changed = np.floor(lead * law.views / 2 - 0.5)
+    return np.where(changed >= 0, law.radius_tolerating(np.maximum(changed, 0).astype(np.int64)), np.nan)
+
+
+def _counts(
+    network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
+) -> np.ndarray:
+    """Votes per class [m, classes]."""
+    inputs = prepare(settings.data.images, input_range=None)
+    law = smoothing.law.for_shape(inputs.values.shape[1:])
+    whole = isinstance(law, ExactLaw) and law.views <= settings.votes
+    votes = law.views if isinstance(law, ExactLaw) and whole else settings.votes
+    per_view, together = smoothing.words(inputs.values.shape[1:], inputs.levels), max(1, ROWS // votes)
+    classes = settings.data.num_classes
+    counts = torch.zeros(len(inputs.values), classes, dtype=torch.long, device=device)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            for first in range(0, len(counts), together):
+                x = inputs.values[first : first + together].to(device)
+                if whole:
+                    words = torch.arange(votes, device=device)[:, None].repeat(len(x), 1)
+                else:
+                    streams = [Stream(Seed.of(0), "probe", first + i) for i in range(len(x))]
+                    words = words_of(streams, [0] * len(x), votes, per_view, device)
+                views = smoothing.views(x.repeat_interleave(votes, 0), words, inputs.levels)
+                if views.dim() == 4:
+                    views = views.contiguous(memory_format=torch.channels_last)
+                right = torch.cat([network(part).argmax(1) for part in views.split(ROWS)])
+                rows = torch.arange(len(x), device=device).repeat_interleave(votes) + first
+                counts.view(-1).scatter_add_(0, rows * classes + right, torch.ones_like(rows))
+    finally:
+        network.train(was_training)
+    return counts.cpu().numpy()

@@ -1,0 +1,97 @@
+"""Views of training batches: addressed words, compiled on a GPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import count as counter
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from vauban.seed import Seed
+from vauban.smoothing import Smoothing
+from vauban.smoothing.random import STAGES, Stream, addressed_words, round_keys
+
+
+class Words:
+    """Random words of one part of a step: `words(count)` gives the next `count` views' words, int64 [count, b, per_view].
+
+    They depend on the seed, the step, and the picture's place `first`, `first` + 1, … in the whole batch of `total` pictures, so
+    that several processes, or parts of a batch, draw what one would. `shared`: all pictures have the same words.
+    """
+
+    def __init__(self, maker: ViewMaker, step: int, first: int, b: int, total: int, shared: bool = False):
+        self._maker, self._step, self._first, self._b, self._total = maker, step, first, b, total
+        self._shared, self._next = shared, counter()
+
+    def __call__(self, count: int) -> torch.Tensor:
+        views = [next(self._next) for _ in range(count)]
+        if self._shared:
+            starts, each = views, 1
+        else:
+            starts, each = [view * self._total + self._first for view in views], self._b
+        words = self._maker.words("train", self._step, starts, each, self._maker.per_view)
+        return words.view(count, each, -1).expand(count, self._b, -1)
+
+
+class ViewMaker:
+    """Makes words and views for one shape of pictures; on a GPU both are compiled, and made as they are where that fails."""
+
+    def __init__(self, smoothing: Smoothing, shape: torch.Size, levels: int | None, seed: int, device: torch.device):
+        self.smoothing, self.levels, self.device, self.seed = smoothing, levels, device, Seed.of(seed)
+        self.per_view = smoothing.words(shape, levels)
+        self._channels_last = len(smoothing.view_shape(shape)) == 3
+        self._keys = round_keys(self.seed, device)
+        self._programs: dict[Any, Callable[..., torch.Tensor]] = {}
+
+    def words(self, stage: str, step: int, starts: list[int], views: int, per_view: int) -> torch.Tensor:
+        """Words of `views` views from each start, concatenated: int64 [len(starts) * views, per_view]."""
+        if self.device.type == "cpu":
+            stream = Stream(self.seed, stage, step)
+            return torch.cat([stream.words(start, views, per_view, self.device) for start in starts])
+        at = torch.tensor([[step, STAGES[stage], start] for start in starts])
+        at = at.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else at.to(self.device)
+        key = ("words", len(starts), views, per_view)
+        if key not in self._programs:
+            self._programs[key] = torch.compile(
+                lambda keys, at: addressed_words(keys, at, views, per_view), dynamic=False
+            )
+        return self._programs[key](self._keys, at)
+
+    def __call__(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Views of pictures [b, ...] from words [count, b, per_view], view by view: float32 [count * b, ...]."""
+        flat = words.reshape(-1, words.shape[-1])
+        with torch.no_grad():
+            if self.device.type == "cpu":
+                return self._made(x, flat)
+            key = ("views", x.shape, x.dtype, flat.shape)
+            if key not in self._programs:
+                self._programs[key] = self._compiled(x, flat)
+            return self._programs[key](x, flat)
+
+    def _made(self, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+        return self.laid_out(self.smoothing.views(_repeated(x, len(flat)), flat, self.levels))
+
+    def laid_out(self, views: torch.Tensor) -> torch.Tensor:
+        """Views in the layout in which the network is trained."""
+        return views.contiguous(memory_format=torch.channels_last) if self._channels_last else views
+
+    def _compiled(self, x: torch.Tensor, flat: torch.Tensor) -> Callable[..., torch.Tensor]:
+        """The compiled program; it is traced after one call, so that tables are on the device by then."""
+        self._made(x, flat)
+        try:
+            program = torch.compile(make_fx(self._made)(x, flat), dynamic=False)
+            program(x, flat)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            reason = next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
+            warnings.warn(f"views are made without compilation ({reason.strip()[:200]})", stacklevel=2)
+            return self._made
+        return program  # type: ignore[no-any-return]
+
+
+def _repeated(x: torch.Tensor, rows: int) -> torch.Tensor:
+    return x if len(x) == rows else x.repeat(rows // len(x), *[1] * (x.dim() - 1))
