@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.smoothing.random import Stream
 from vauban.training.augment import augment
-from vauban.training.losses import LOSSES
+from vauban.training import losses
 
 CHECKPOINT_EVERY = 60.0
 REPORT_EVERY = 10  # steps: reading a loss waits for the device
@@ -35,7 +34,7 @@ BASE_ACCURACY = "base_accuracy_on_training_views"
 class Recipe:
     """Training settings: AdamW, with a learning rate that rises over the first twentieth of the steps and falls on a cosine.
 
-    `loss`: a name of `vauban.training.losses`.
+    `loss`: the text form of a loss of `vauban.training.losses`, or of several joined by +.
     """
 
     epochs: int = 10
@@ -49,7 +48,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0 or self.weight_decay < 0:
             raise BadInput(f"{self}: epochs and batch must be at least 1, lr above 0, weight_decay at least 0")
-        LOSSES[self.loss]
+        losses.build(self.loss)
 
     def steps(self, size: int) -> int:
         """How many steps training on `size` pictures takes."""
@@ -132,17 +131,21 @@ def _step(
     x, y = inputs.values[rows].to(device), labels[rows].to(device)
     stream = Stream(Seed.of(recipe.seed), "train", step)
     per_view = smoothing.words(x.shape[1:], inputs.levels)
-    first = count(0, len(rows))
+    first = 0
+    moves = stream.words(0, len(rows), per_view + 3, device)[:, per_view:]
 
-    def views() -> torch.Tensor:
-        words = stream.words(next(first), len(rows), per_view + 3, device)
-        return smoothing.views(augment(x, recipe.augment, words[:, per_view:]), words[:, :per_view], inputs.levels)
+    def words(count: int) -> torch.Tensor:
+        nonlocal first
+        drawn = stream.words(first, count * len(rows), per_view + 3, device)
+        first += count * len(rows)
+        return drawn[:, :per_view].unflatten(0, (count, len(rows)))
 
-    loss, scores = LOSSES[recipe.loss](network, views, y)
+    batch = losses.Batch(network, augment(x, recipe.augment, moves), y, smoothing, inputs.levels, words)
+    loss, scores = losses.build(recipe.loss)(batch)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
-    return loss.detach() * len(rows), (scores.detach().argmax(1) == y).sum()
+    return loss.detach() * len(rows), (scores[0].detach().argmax(1) == y).sum()
 
 
 def _base_accuracy(
