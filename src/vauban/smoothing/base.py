@@ -124,6 +124,13 @@ def without_value(change: torch.Tensor) -> torch.Tensor:
     return change - change.detach()
 
 
+def follow_where_kept(views: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """Views in which a number is shown as (v, 1 - v) or hidden as (0, 0), after a `change` of their pictures."""
+    first, second = views.chunk(2, dim=1)
+    moved = torch.where(first + second > 0.5, change, 0)
+    return views + torch.cat([moved, -moved], dim=1)
+
+
 class SmoothingRegistry(Registry[type[Smoothing]]):
     """Smoothings by the name of their law."""
 

@@ -22,8 +22,8 @@ from vauban.models import build, save
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.smoothing.random import Stream
-from vauban.training.augment import augment
 from vauban.training import losses
+from vauban.training.augment import augment
 
 CHECKPOINT_EVERY = 60.0
 REPORT_EVERY = 10  # steps: reading a loss waits for the device
