@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vauban.smoothing.sparse import Sparse
     from vauban.smoothing.splitting import Splitting
     from vauban.smoothing.uniform import Uniform
+    from vauban.training import losses
 
 __version__ = "0.2.0"
 
@@ -38,6 +39,7 @@ _MODULES = {
     "Progress": "vauban.report.progress",
     "Run": "vauban.runs.run",
     "SmoothedClassifier": "vauban.smoothed",
+    "losses": "vauban.training",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "Splitting",
     "Uniform",
     "derive",
+    "losses",
 ]
 
 

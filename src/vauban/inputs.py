@@ -15,7 +15,7 @@ from vauban.validation import check_index, check_labels
 
 LEVELS = 255
 ARITHMETICS = ("auto", "grid", "float")
-_ON_GRID = 1e-4
+ON_GRID = 1e-4
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] |
         advice = "divide 8-bit values by 255, and normalise inside the model"
         _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}")
     steps = (values.double() * LEVELS).round()
-    off = (values.double() * LEVELS - steps).abs() > _ON_GRID
+    off = (values.double() * LEVELS - steps).abs() > ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
     if arithmetic == "grid":
         advice = "round it first, or, where views are sampled, use arithmetic='float'"

@@ -24,6 +24,15 @@ REFERENCES = {
     "Aggregation. ICML 2022.",
     "Rezaei2023": "Rezaei, Banihashem, Chegini, Feizi. Run-Off Election: Improved Provable Defense against Data Poisoning "
     "Attacks. ICML 2023.",
+    "Salman2019": "Salman, Yang, Li, Zhang, Zhang, Razenshteyn, Bubeck. Provably Robust Deep Learning via Adversarially Trained "
+    "Smoothed Classifiers. NeurIPS 2019.",
+    "Li2019": "Li, Chen, Wang, Carin. Certified Adversarial Robustness with Additive Noise. NeurIPS 2019.",
+    "Jeong2020": "Jeong, Shin. Consistency Regularization for Certified Robustness of Smoothed Classifiers. NeurIPS 2020.",
+    "Zhai2020": "Zhai, Dan, He, Zhang, Gong, Ravikumar, Hsieh, Wang. MACER: Attack-free and Scalable Robust Training via "
+    "Maximizing Certified Radius. ICLR 2020.",
+    "Tramer2019": "Tramèr, Boneh. Adversarial Training and Robustness for Multiple Perturbations. NeurIPS 2019.",
+    "Duchi2008": "Duchi, Shalev-Shwartz, Singer, Chandra. Efficient Projections onto the l1-Ball for Learning in High "
+    "Dimensions. ICML 2008.",
     "Steele2014": "Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.",
     "Gidaris2018": "Gidaris, Singh, Komodakis. Unsupervised Representation Learning by Predicting Image Rotations. ICLR 2018.",
     "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "

@@ -1,5 +1,6 @@
 """Training: learns on views, and stopping it anywhere changes nothing."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from vauban.models import load as load_model
 from vauban.smoothing import Gaussian
 from vauban.training import Recipe, train
 from vauban.training.augment import augment
-from vauban.training.losses import LOSSES, Views
+from vauban.training.losses import LOSSES, Batch, Loss
 
 MODEL = "cnn-small:channels=1,classes=10,size=28"
 
@@ -92,12 +93,13 @@ def test_augmentation_moves_pictures_and_nothing_else(kind: str) -> None:
 def test_a_loss_of_ones_own_sees_fresh_views(tmp_path: Path, digits: Dataset) -> None:
     seen: list[torch.Tensor] = []
 
-    def both(network: torch.nn.Module, views: Views, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.extend([views(), views()])
-        scores = network(seen[-2])
-        return torch.nn.functional.cross_entropy(scores + network(seen[-1]), labels), scores
+    @dataclass(frozen=True)
+    class Both(Loss):
+        def views_of(self, batch: Batch, count: int) -> torch.Tensor:
+            seen.extend([batch.made(batch.words(count)), batch.made(batch.words(count))])
+            return seen[-1]
 
-    LOSSES.register("both")(both)
+    LOSSES.register("both")(Both)
     try:
         train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), Recipe(epochs=1, batch=500, loss="both"))
     finally:

@@ -7,7 +7,7 @@ import torch
 
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.subsets import draws_needed
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, follow_where_kept, register
 from vauban.smoothing.grid import to_unit
 
 _BLOCK = 1 << 20  # numbers of a block of rows
@@ -46,10 +46,8 @@ class Ablation(Smoothing):
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         law = self.law.for_shape(x.shape[1:])
-        total, fewer = _population_and_chosen(law)
-        chosen = first_different(words, total, fewer)
-        kept = (chosen if fewer == law.retained else ~chosen).float()[:, None, :]
-        shown = x.reshape(len(x), -1, total).float()
+        kept = _kept(law, words)
+        shown = x.reshape(len(x), -1, law.total).float()
         if law.null == "multichannel":
             shown = torch.cat([shown, (levels or 1) - shown], dim=1)
         views = to_unit(shown, levels or 1) * kept
@@ -58,6 +56,20 @@ class Ablation(Smoothing):
         elif levels is None:
             views += 0.0  # a hidden negative number leaves -0.0, from which its sign could be read
         return views.view(len(words), *self.view_shape(x.shape[1:]))
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        if self.law.null == "multichannel":
+            return follow_where_kept(views, change)
+        law = self.law.for_shape(change.shape[1:])
+        moved = change.reshape(len(change), -1, law.total) * _kept(law, words)
+        return views + moved.view(views.shape)
+
+
+def _kept(law: AblationLaw, words: torch.Tensor) -> torch.Tensor:
+    """1 for each pixel (or feature) that is kept and 0 for the others, float32 [n, 1, total]."""
+    total, fewer = _population_and_chosen(law)
+    chosen = first_different(words, total, fewer)
+    return (chosen if fewer == law.retained else ~chosen).float()[:, None, :]
 
 
 def _population_and_chosen(law: AblationLaw) -> tuple[int, int]:

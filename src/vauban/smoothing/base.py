@@ -7,9 +7,12 @@ from typing import Self
 
 import torch
 
+from vauban.errors import BadInput
+from vauban.inputs import LEVELS
 from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
 from vauban.registry import Registry
+from vauban.smoothing.grid import to_unit
 from vauban.specs import Spec
 from vauban.threats import Threat
 
@@ -54,6 +57,51 @@ class Smoothing(ABC):
         `x` is [1, ...shape] for views of one input or [count, ...shape] for one view of each; integers if `levels` is given.
         """
 
+    def differentiable(self, x: torch.Tensor, words: torch.Tensor, levels: int | None = LEVELS) -> torch.Tensor:
+        """The views that `views` makes from the same words, of float pictures x in [0, 1], differentiable in x.
+
+        `x`: [1 or count, ...shape]. `words`: those of the grid of `levels`, to which x is rounded to make the view; None for
+        words and views of floats. Where x is on the grid, values are those of `views`, bit for bit; `follow` says what is added
+        where it is not, and how gradients pass. Numbers outside [0, 1] are allowed.
+        """
+        if levels is None and self.law.exact:
+            raise BadInput(f"{self.spec} is exact, and its views are made on a grid: give levels={LEVELS}")
+        with torch.no_grad():
+            if levels is None:
+                near, views = x, self.views(x.detach().clone(), words, None)
+            else:
+                steps = (x * levels).round().clamp(0, levels).to(torch.uint8 if levels <= LEVELS else torch.int32)
+                near, views = to_unit(steps, levels), self.views(steps, words, levels)
+        return self.follow(views, x - near.detach(), words)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Views made from `words` after a `change` of their pictures by less than a step of the grid.
+
+        Here the gradient alone passes, as if a view were its picture (straight-through): right for views that are steps of
+        their picture. A subclass adds the change where views move with it.
+        """
+        if views.shape[1:] != change.shape[1:]:
+            raise BadInput(
+                f"views of {self.spec} have another shape than pictures: {type(self).__name__}.follow is needed"
+            )
+        return views + without_value(change)
+
+    def sample(
+        self, x: torch.Tensor, generator: torch.Generator | None = None, levels: int | None = LEVELS
+    ) -> torch.Tensor:
+        """One random view of each float picture x [b, ...] in [0, 1], differentiable in x (see `differentiable`)."""
+        if not x.is_floating_point():
+            raise BadInput(f"pictures of type {x.dtype}: floats in [0, 1] are needed; divide 8-bit values by 255")
+        return self.differentiable(x, self.random_words(x, generator, levels), levels)
+
+    def random_words(
+        self, x: torch.Tensor, generator: torch.Generator | None = None, levels: int | None = LEVELS
+    ) -> torch.Tensor:
+        """Words for one view of each picture of x [b, ...], int64 [b, words of a view], from torch's generator."""
+        device = x.device if generator is None else generator.device
+        size = (len(x), self.words(x.shape[1:], levels))
+        return torch.randint(2**63 - 1, size, generator=generator, device=device).to(x.device)
+
     def check(self, x: torch.Tensor) -> None:  # noqa: B027
         """Refuse inputs [m, ...] that have no views, naming the first."""
 
@@ -69,6 +117,18 @@ class Smoothing(ABC):
 
     def __hash__(self) -> int:
         return hash(str(self.spec))
+
+
+def without_value(change: torch.Tensor) -> torch.Tensor:
+    """Zeros through which the gradient passes to `change`."""
+    return change - change.detach()
+
+
+def follow_where_kept(views: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """Views in which a number is shown as (v, 1 - v) or hidden as (0, 0), after a `change` of their pictures."""
+    first, second = views.chunk(2, dim=1)
+    moved = torch.where(first + second > 0.5, change, 0)
+    return views + torch.cat([moved, -moved], dim=1)
 
 
 class SmoothingRegistry(Registry[type[Smoothing]]):

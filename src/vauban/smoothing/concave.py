@@ -12,7 +12,7 @@ from vauban.laws.concave import ConcaveLaw
 from vauban.laws.designs.law import fraction
 from vauban.laws.designs.metrics import Tabulated
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.design_views import shown_shape, views_of_design
+from vauban.smoothing.design_views import follow_bins, shown_shape, views_of_design
 from vauban.specs import Spec
 
 
@@ -59,3 +59,6 @@ class Concave(Smoothing):
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         return views_of_design(self.law, x, words)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return follow_bins(views, change, self.law.representation)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from vauban.laws.designs.law import DesignLaw, Ints
+from vauban.smoothing.base import without_value
 from vauban.smoothing.grid import to_unit
 from vauban.smoothing.splitting import grid_bins
 
@@ -20,6 +21,14 @@ def represented(lower: torch.Tensor, upper: torch.Tensor, unit: int, representat
     if representation == "center":
         return [center]
     return [center, center if representation == "center_center" else to_unit(upper - lower, 2 * unit)]
+
+
+def follow_bins(views: torch.Tensor, change: torch.Tensor, representation: str) -> torch.Tensor:
+    """Views of bins, whose ends and middle pass the gradient to their number, and whose width passes none."""
+    passed = without_value(change)
+    if representation == "center":
+        return views + passed
+    return views + torch.cat([passed, torch.zeros_like(passed) if representation == "center_error" else passed], dim=1)
 
 
 def shown_shape(shape: torch.Size, representation: str) -> torch.Size:

@@ -6,7 +6,7 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.laws.discrete import DiscreteLaw
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, register, without_value
 from vauban.smoothing.grid import grid_noise, to_unit
 
 
@@ -36,3 +36,8 @@ class Discrete(Smoothing):
         moved = grid_noise(self.law, levels).draw(words).view(len(words), *x.shape[1:]).add(x).sub_(self.law.values)
         below = moved >> (8 * moved.element_size() - 1)  # all ones where negative: there `values` is added back
         return to_unit(moved.add_(below.bitwise_and_(self.law.values)), levels)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """The gradient passes where the feature is kept: another value does not depend on it."""
+        kept = grid_noise(self.law, self.law.values - 1).draw(words).view(views.shape) % self.law.values == 0
+        return views + torch.where(kept, without_value(change), 0)

@@ -7,6 +7,7 @@ import math
 import torch
 
 from vauban.errors import BadInput
+from vauban.inputs import LEVELS, ON_GRID
 from vauban.laws.flow import FlowLaw, edges, planes
 from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import uniforms
@@ -46,6 +47,14 @@ class Flow(Smoothing):
             horizontal.view(count, channels, height, width - 1),
         )
         return moved.float().view(count, *x.shape[1:])
+
+    def differentiable(self, x: torch.Tensor, words: torch.Tensor, levels: int | None = LEVELS) -> torch.Tensor:
+        """As in `Smoothing`; numbers below 0 count as 0, and the gradient passes through the division by the mass."""
+        mass = x.double().clamp(min=0) * (levels or 1)
+        if levels is not None:
+            rest = (mass.round() - mass).detach()
+            mass = mass + torch.where(rest.abs() < ON_GRID, rest, 0)
+        return self.views(mass, words, None)
 
     def noise(self, words: torch.Tensor) -> torch.Tensor:
         """Flows, one per word, same shape: the inverse cdf of the law at 52 bits, in float64."""

@@ -11,7 +11,7 @@ import torch
 from vauban.laws.designs.law import fraction
 from vauban.laws.fractional import DIVIDER_BITS, ExactFractionalLaw, FractionalLaw
 from vauban.smoothing.base import Smoothing, register
-from vauban.smoothing.design_views import represented, shown_shape, views_of_design
+from vauban.smoothing.design_views import follow_bins, represented, shown_shape, views_of_design
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.splitting import float_bins, grid_bins
 
@@ -71,6 +71,9 @@ class Fractional(Smoothing):
             lower, upper = grid_bins(x, divider.view(shape), period.view(shape), levels)
             unit = 2 * levels
         return torch.cat(represented(lower, upper, unit, self.law.representation), dim=1)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return follow_bins(views, change, self.law.representation)
 
 
 class _OnDevice:

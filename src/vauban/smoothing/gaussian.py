@@ -36,3 +36,6 @@ class Gaussian(Smoothing):
             noise = torch.special.ndtri(uniforms(words)).mul_(self.sigma)
             return (x.double() + noise.view(shape)).float()
         return grid_noise(self.law, levels).noisy(x.flatten(1), words, levels).reshape(shape)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return views + change

@@ -33,3 +33,6 @@ class Laplace(Smoothing):
             noise = torch.log1p(-centred.abs()).mul_(centred.sign()).mul_(-self.law.sigma / 2**0.5)
             return (x.double() + noise.view(shape)).float()
         return to_unit(grid_noise(self.law, levels).draw(words).view(shape).add(x), levels)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return views + change

@@ -12,7 +12,7 @@ from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw, ExactPatchLaw
 from vauban.laws.patches.positions import chosen
 from vauban.laws.patches.regions import Regions
 from vauban.laws.patches.sampled import BandLaw, BlockLaw, KeptRegionLaw
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, follow_where_kept, register
 from vauban.smoothing.grid import to_unit
 
 
@@ -32,6 +32,9 @@ class KeptRegion(Smoothing):
             if law.count > 1:
                 return shown(x, union(words[:, 0] % law.views, law.regions, law.count), levels)
         return ablated(x, positions(words[:, 0] % law.regions.count, law.regions), law.regions, levels)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return follow_where_kept(views, change)
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
         return torch.Size([2 * shape[0], *shape[1:]])

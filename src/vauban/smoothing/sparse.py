@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 
 from vauban.laws.sparse import SparseLaw
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, follow_where_kept, register
 from vauban.smoothing.grid import to_unit
 
 
@@ -38,6 +38,9 @@ class Sparse(Smoothing):
         shown = x.float()
         both = torch.cat([shown, self.law.levels - shown], dim=1) * torch.cat([kept, kept], dim=1)
         return to_unit(both, self.law.levels)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return follow_where_kept(views, change)
 
 
 @lru_cache(maxsize=16)

@@ -32,3 +32,6 @@ class Uniform(Smoothing):
             noise = uniforms(words).sub_(0.5).mul_(self.law.width)
             return (x.double() + noise.view(shape)).float()
         return to_unit(grid_noise(self.law, levels).draw(words).view(shape).add(x), levels)
+
+    def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return views + change

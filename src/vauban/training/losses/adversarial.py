@@ -1,0 +1,89 @@
+"""Adversarial training of smoothed classifiers: views of pictures that an attack on the smoothed classifier found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from vauban.errors import BadInput
+from vauban.inputs import LEVELS
+from vauban.smoothing import Smoothing
+from vauban.specs import choose
+from vauban.surrogate import log_mean_softmax
+from vauban.training.losses.attacks import ascend_l1, ascend_l2, same_statistics
+from vauban.training.losses.base import LOSSES, Batch, Loss, repeated, widened
+
+_ASCENDS = {"l2": ascend_l2, "l1": ascend_l1}
+
+
+def adversarial(
+    network: torch.nn.Module,
+    smoothing: Smoothing,
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    epsilon: float = 0.5,
+    steps: int = 2,
+    views: int = 2,
+    norm: str = "l2",
+    words: torch.Tensor | None = None,
+    generator: torch.Generator | None = None,
+    levels: int | None = LEVELS,
+) -> torch.Tensor:
+    """Pictures in [0, 1] within `epsilon` of x [b, ...] that the smoothed classifier should mistake. [Salman2019] SmoothAdv
+
+    Maximizes the cross-entropy of the log-mean-softmax over `views` views, whose noise is the same in all steps, by projected
+    gradient ascent in the L2 or L1 norm. The network keeps its mode, and its batch statistics are restored. `words` [views, b, …]
+    (or `generator`): of the noise; train on `smoothing.differentiable(result, words[i])` to use the same noise.
+    """
+    if words is None:
+        words = torch.stack([smoothing.random_words(x, generator, levels) for _ in range(views)])
+    flat, count = words.flatten(0, 1), len(words)
+
+    with same_statistics(network) as own:
+
+        def objective(moved: torch.Tensor) -> torch.Tensor:
+            scores = widened(own(smoothing.differentiable(repeated(moved, count), flat, levels)))
+            return cross_entropy(log_mean_softmax(scores.unflatten(0, (count, -1))), labels, reduction="sum")
+
+        return (
+            _ASCENDS[choose("norm", norm, _ASCENDS)](objective, x.detach(), epsilon, steps) if epsilon else x.detach()
+        )
+
+
+@LOSSES.register("adversarial")
+@dataclass(frozen=True)
+class Adversarial(Loss):
+    """Cross-entropy on views of adversarial pictures, with the noise of the attack; `epsilon` grows to its value over the
+    fraction `warmup` of training. [Salman2019]"""
+
+    changes_views = True
+    epsilon: float = 0.5
+    steps: int = 2
+    views: int = 2
+    norm: str = "l2"
+    warmup: float = 0.1
+
+    def __post_init__(self) -> None:
+        choose("norm", self.norm, _ASCENDS)
+        if not self.epsilon > 0 or self.steps < 1 or self.views < 1 or not 0 <= self.warmup <= 1:
+            raise BadInput(f"{self}: epsilon must be above 0, steps and views at least 1, warmup from 0 to 1")
+
+    def views_of(self, batch: Batch, count: int) -> torch.Tensor:
+        words = batch.words(count)
+        reached = min(1.0, batch.done / self.warmup) if self.warmup else 1.0
+        found = adversarial(
+            batch.network,
+            batch.smoothing,
+            batch.pictures,
+            batch.labels,
+            epsilon=self.epsilon * reached,
+            steps=self.steps,
+            norm=self.norm,
+            words=words[: self.views],
+            levels=batch.levels,
+        )
+        with torch.no_grad():
+            return batch.differentiable(found, words)

@@ -1,0 +1,79 @@
+"""Gradients in pictures, steps and projections of the attacks that losses use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Objective = Callable[[torch.Tensor], torch.Tensor]
+
+_SHARE = 0.01  # of the numbers of a picture: those that one step in L1 moves
+
+
+@contextmanager
+def same_statistics(network: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The network without its parallel wrapper; afterwards its batch normalisations have the statistics that they had before.
+
+    The network stays in its mode: in training mode it normalises by the batch of the attack, and dropout is drawn anew.
+    """
+    own = network.module if isinstance(network, torch.nn.parallel.DistributedDataParallel) else network
+    buffers = [b for part in own.modules() if isinstance(part, _BatchNorm) for b in part.buffers(recurse=False)]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield own
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+
+
+def gradient(objective: Objective, x: torch.Tensor) -> torch.Tensor:
+    """The gradient in x of an objective, summed over pictures; none is computed in parameters."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(objective(leaf), leaf)[0]
+
+
+def ascend_l2(objective: Objective, x: torch.Tensor, epsilon: float, steps: int) -> torch.Tensor:
+    """Pictures in [0, 1] within L2 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps along the normalised
+    gradient of the objective. [Salman2019]"""
+    moved = x
+    for _ in range(steps):
+        slope = gradient(objective, moved).flatten(1)
+        slope = slope / slope.norm(dim=1, keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
+        change = (moved - x).flatten(1) + 2 * epsilon / steps * slope
+        change = change * (epsilon / change.norm(dim=1, keepdim=True).clamp(min=epsilon))
+        moved = (x + change.view_as(x)).clamp(0, 1)
+    return moved
+
+
+def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float, steps: int) -> torch.Tensor:
+    """Pictures in [0, 1] within L1 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps.
+
+    A step moves the hundredth of the numbers that have the largest gradients, equally far; numbers that would leave [0, 1] do
+    not count. [Tramer2019]
+    """
+    moved = x
+    for _ in range(steps):
+        slope, flat = gradient(objective, moved).flatten(1), moved.flatten(1)
+        slope = slope.masked_fill((flat <= 0) & (slope < 0) | (flat >= 1) & (slope > 0), 0)
+        count = max(1, int(_SHARE * slope.shape[1]))
+        largest = slope.abs().topk(count, dim=1).indices
+        direction = torch.zeros_like(slope).scatter(1, largest, slope.gather(1, largest).sign())
+        change = into_l1_ball(flat - x.flatten(1) + 2 * epsilon / steps / count * direction, epsilon)
+        moved = (x + change.view_as(x)).clamp(0, 1)
+    return moved
+
+
+def into_l1_ball(change: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The nearest points, in L2, to the rows of `change` [b, numbers] whose L1 norm is at most `epsilon`. [Duchi2008]"""
+    size = change.abs()
+    ordered = size.sort(dim=1, descending=True).values
+    excess = ordered.cumsum(1) - epsilon
+    ranks = torch.arange(1, change.shape[1] + 1, device=change.device)
+    last = (ordered * ranks > excess).sum(1, keepdim=True).clamp(min=1) - 1
+    threshold = (excess.gather(1, last) / (last + 1)).clamp(min=0)
+    return change.sign() * (size - threshold).clamp(min=0)
