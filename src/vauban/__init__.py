@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates, derive
+    from vauban.models.composing import denoise, ensemble
     from vauban.planning import CertifyPlan
     from vauban.poisoning.ensemble import Ensemble
     from vauban.poisoning.partitioning.partition import Partition
@@ -33,6 +34,8 @@ _MODULES = {
     "Certificates": "vauban.certificates",
     "derive": "vauban.certificates",
     "Ensemble": "vauban.poisoning.ensemble",
+    "denoise": "vauban.models.composing",
+    "ensemble": "vauban.models.composing",
     "Partition": "vauban.poisoning.partitioning.partition",
     "CertifyPlan": "vauban.planning",
     "Predictions": "vauban.prediction",
@@ -63,8 +66,10 @@ __all__ = [
     "Sparse",
     "Splitting",
     "Uniform",
+    "denoise",
     "derive",
     "losses",
+    "ensemble",
 ]
 
 

@@ -37,4 +37,10 @@ REFERENCES = {
     "Gidaris2018": "Gidaris, Singh, Komodakis. Unsupervised Representation Learning by Predicting Image Rotations. ICLR 2018.",
     "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "
     "ICML 2020.",
+    "Wong2019": "Wong, Schmidt, Kolter. Wasserstein Adversarial Examples via Projected Sinkhorn Iterations. ICML 2019.",
+    "Zhang2017": "Zhang, Zuo, Chen, Meng, Zhang. Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image Denoising. "
+    "IEEE Transactions on Image Processing 26(7), 2017.",
+    "Salman2020": "Salman, Sun, Yang, Kapoor, Kolter. Denoised Smoothing: A Provable Defense for Pretrained Classifiers. "
+    "NeurIPS 2020.",
+    "Horvath2022": "Horváth, Müller, Fischer, Vechev. Boosting Randomized Smoothing with Variance Reduced Classifiers. ICLR 2022.",
 }

@@ -23,7 +23,10 @@ INTERRUPTED = 130
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", help="a .safetensors file, an architecture or package.module:callable [packaged one for mnist]"
+        "--model",
+        "-m",
+        help="a .safetensors file, an architecture or package.module:callable; A+B is an ensemble of models, 'D > A' a denoiser "
+        "in front of one [packaged one for mnist]",
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model: .safetensors, .pt or .pth")]

@@ -3,75 +3,214 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
 
+if TYPE_CHECKING:
+    from vauban.data import Dataset
+    from vauban.smoothing import Smoothing
+    from vauban.training import Trained, Validation
+    from vauban.training.recipes import NamedRecipe
 
-@example("vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors")
+_OWN = "[by recipe, else {}]"
+
+
+@example(
+    "vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors",
+    "vauban train --data cifar10 --smoothing gaussian:sigma=0.25 --recipe best --out model.safetensors",
+    "vauban train --data mnist --smoothing ablation:retained=45 --loss stability:weight=6+consistency:weight=10 -o m.safetensors",
+    "vauban train --list-recipes",
+)
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="file for the weights, .safetensors")],
-    smoothing: common.SmoothingOption,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="file for the weights, .safetensors")] = None,
+    smoothing: Annotated[
+        str | None, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5 [the recipe's]")
+    ] = None,
     data: common.DataOption = "mnist",
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="architecture (see: vauban models) [by data]")
+        str | None,
+        typer.Option("--model", "-m", help="architecture (see: vauban models), or package.module:callable [by data]"),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="times every picture is seen")] = 10,
-    batch_size: Annotated[int, typer.Option(help="pictures per step")] = 128,
-    lr: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
-    weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay")] = 5e-4,
-    augment: Annotated[str, typer.Option(help="none, shift or crop-flip")] = "none",
-    loss: Annotated[str, typer.Option(help="training loss")] = "noise",
+    recipe: Annotated[str | None, typer.Option(help="settings by name: best, or one of --list-recipes")] = None,
+    list_recipes: Annotated[
+        bool, typer.Option("--list-recipes", help="list the recipes of the papers and ours")
+    ] = False,
+    loss: Annotated[
+        str | None, typer.Option(help="losses joined by +, such as stability:weight=6 [by recipe, else noise]")
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="times every picture is seen " + _OWN.format(10))] = None,
+    batch_size: Annotated[int | None, typer.Option(help="pictures per update " + _OWN.format(128))] = None,
+    accumulate: Annotated[int | None, typer.Option(help="parts in which a batch is computed " + _OWN.format(1))] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd " + _OWN.format("adamw"))] = None,
+    lr: Annotated[float | None, typer.Option(help="highest learning rate " + _OWN.format(0.001))] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="cosine, constant, onecycle or step:at=30/60,factor=0.1 " + _OWN.format("cosine"))
+    ] = None,
+    warmup: Annotated[float | None, typer.Option(help="epochs in which the rate rises")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help=_OWN.format(0.0005))] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help=_OWN.format(0))] = None,
+    mixup: Annotated[float | None, typer.Option(help="parameter of mixup's Beta law " + _OWN.format(0))] = None,
+    cutmix: Annotated[float | None, typer.Option(help="parameter of cutmix's Beta law " + _OWN.format(0))] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="none, shift, flip, crop-flip or resized-crop " + _OWN.format("none"))
+    ] = None,
+    ema: Annotated[float | None, typer.Option(help="decay of an average of the weights " + _OWN.format(0))] = None,
+    clip: Annotated[float | None, typer.Option(help="largest norm of a gradient, 0: any")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 " + _OWN.format("fp32"))] = None,
+    validate: Annotated[
+        int | None,
+        typer.Option(help="training pictures held out, to choose the best weights [200, or a twentieth; 0: none]"),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="radius at which held-out pictures are certified [by smoothing]")
+    ] = None,
+    votes: Annotated[int, typer.Option(min=1, help="votes for each held-out picture")] = 200,
+    times: Annotated[int, typer.Option(min=1, help="how often held-out pictures are tried")] = 10,
+    init: Annotated[Path | None, typer.Option(help="weights to start from (a file, or a checkpoint)")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
+    tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
-    seed: Annotated[int, typer.Option(help="seed of weights, order and noise")] = 0,
+    seed: Annotated[int | None, typer.Option(help="seed of weights, order and noise " + _OWN.format(0))] = None,
     json: common.JsonOption = False,
 ) -> None:
     """Train a base classifier on views of a data set (its train split unless another is named).
 
-    A checkpoint is written beside the output every minute and at Ctrl-C; the same command resumes from it.
+    A checkpoint is written beside the output every minute and at Ctrl-C; the same command resumes from it. Several GPUs:
+    torchrun --nproc-per-node 4 -m vauban train …
     """
-    import torch
-
-    from vauban.cli.build import check_out
+    if list_recipes:
+        _list_recipes(json)
+        return
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
-    from vauban.models import canonical, fitting
-    from vauban.models import load as load_model
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
-    from vauban.training.trainer import BASE_ACCURACY, TrainingProgress
+    from vauban.training.recipes import named
 
-    if out.suffix != ".safetensors":
-        raise BadInput(f"--out {out}: weights are written as safetensors, so give a name that ends in .safetensors")
-    law = build(smoothing)
-    where = common.pick_device(device)
-    recipe = Recipe(epochs, batch_size, lr, weight_decay, augment, seed, loss)
+    if out is None:
+        raise BadInput("--out is missing: give the file for the weights, such as --out model.safetensors")
+    chosen = named(recipe, smoothing=smoothing, data=data) if recipe else None
+    if chosen is not None and chosen.missing:
+        raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
+    views = smoothing or (chosen.smoothing if chosen else None)
+    if views is None:
+        raise BadInput("--smoothing is missing: say which views to train on, such as gaussian:sigma=0.5")
+    law, where = build(views), common.pick_device(device)
+    given: dict[str, Any] = {"epochs": epochs, "batch": batch_size, "lr": lr, "loss": loss, "optimizer": optimizer}
+    given |= {"schedule": schedule, "warmup": warmup, "weight_decay": weight_decay, "label_smoothing": label_smoothing}
+    given |= {"mixup": mixup, "cutmix": cutmix, "augment": augment, "ema": ema, "clip": clip, "precision": precision}
+    given |= {"seed": seed, "accumulate": accumulate}
+    settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
     selected = load_some(with_split(data, "train"), every, limit)
-    grey, size = selected.images.shape[1] == 1, selected.images.shape[-1]
-    channels = law.view_shape(torch.Size(selected.images.shape[1:]))[0]
-    name = model or ("cnn-small" if grey else "resnet18")
-    spec = canonical(fitting(name, channels=channels, classes=selected.num_classes, size=size))
-    check_out(out)
-    last: list[TrainingProgress] = []
+    spec = _architecture(model, chosen, law, selected)
+    kept, validation = _held_out(selected, validate, radius, votes, times, settings.seed)
+    steps = settings.steps(len(kept))
+    if chosen is not None and chosen.note and not json:
+        typer.echo(f"{chosen.name}: {chosen.note}", err=True)
+    with common.progress(f"training {spec.split(':')[0]}", steps, "steps", json) as advance:
+        callbacks = [_Shown(advance, json), *_tensorboard(tensorboard)]
+        trained = run(
+            spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
+            overwrite=overwrite,
+        )  # fmt: skip
+    _print_result(out, spec, trained, json)
 
-    with common.progress(
-        f"training {spec.split(':')[0]}", recipe.steps(len(selected.images)), "steps", json
-    ) as on_progress:
 
-        def advance(state: TrainingProgress) -> None:
-            on_progress(state.step - (last[-1].step if last else 0))
-            last[:] = [state]
+class _Shown:
+    """Moves the progress bar, and prints what validation found."""
 
-        run(out, spec, selected, law, recipe, device=where, on_progress=advance)
-    accuracy = float(load_model(out).metadata[BASE_ACCURACY])
+    def __init__(self, advance: Any, json: bool):
+        self.advance, self.json, self.step = advance, json, 0
+
+    def __call__(self, progress: Any) -> None:
+        self.advance(progress.step - self.step)
+        self.step = progress.step
+        found = progress.validated
+        if found is not None and not self.json:
+            typer.echo(
+                f"epoch {progress.epoch:.1f}: loss {progress.loss:.4f}, accuracy on views {progress.accuracy:.3f}; held out: on views "
+                f"{found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g} {found.certified:.3f}",
+                err=True,
+            )
+
+
+def _architecture(model: str | None, chosen: NamedRecipe | None, law: Smoothing, data: Dataset) -> str:
+    """The architecture with its sides set for views of these data."""
+    import torch
+
+    from vauban.models import canonical, default_for, fitting_views
+
+    shape = law.view_shape(torch.Size(data.images.shape[1:]))
+    name = model or (chosen.model if chosen else None)
+    return (
+        default_for(shape, data.num_classes)
+        if name is None
+        else canonical(fitting_views(name, shape, data.num_classes))
+    )
+
+
+def _held_out(
+    data: Dataset, count: int | None, radius: float | None, votes: int, times: int, seed: int
+) -> tuple[Dataset, Validation | None]:
+    from vauban.training import Validation, split
+
+    held = min(200, len(data) // 20) if count is None else count
+    if held == 0 or data.labels is None:
+        return data, None
+    kept, out = split(data, held, seed)
+    return kept, Validation(out, radius, votes, times)
+
+
+def _tensorboard(folder: Path | None) -> list[Any]:
+    if folder is None:
+        return []
+    from vauban.training.tensorboard import TensorBoard
+
+    return [TensorBoard(folder)]
+
+
+def _print_result(out: Path, spec: str, trained: Trained, json: bool) -> None:
+    from vauban.models.files import how_to_load
+    from vauban.training.trainer import BASE_ACCURACY
+
+    best = max(
+        (entry.validated for entry in trained.history if entry.validated),
+        key=lambda found: found.certified,
+        default=None,
+    )
     if json:
-        common.print_json({"out": str(out), "model": spec, BASE_ACCURACY: accuracy})
-    else:
-        typer.echo(f"{out}: {spec}, base accuracy {100 * accuracy:.1f} % on views of training pictures")
+        found = {"certified_accuracy": best.certified, "radius": best.radius} if best else {}
+        common.print_json(
+            {"out": str(out), "model": spec, BASE_ACCURACY: trained.accuracy, "step": trained.step, "validation": found}
+        )
+        return
+    typer.echo(f"accuracy on training views: {trained.accuracy:.1%}")
+    if best is not None:
+        typer.echo(
+            f"held-out pictures certified at {best.radius:.4g}: {best.certified:.1%} (step {trained.step}, an estimate)"
+        )
+    typer.echo(f"weights in {out}; certify with {how_to_load(out)}")
+
+
+def _list_recipes(json: bool) -> None:
+    from dataclasses import asdict
+
+    from vauban.training.recipes import listing
+
+    rows = listing()
+    if json:
+        common.print_json([asdict(row) for row in rows])
+        return
+    common.print_table(
+        ["name", "data", "model", "smoothing", "training", "source"],
+        [list(asdict(row).values()) for row in rows],
+        numbers=False,
+    )

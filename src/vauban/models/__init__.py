@@ -2,11 +2,22 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vauban.models.registry import ARCHITECTURES, Architecture, ModelListing, canonical, describe, fitting, packaged
+from vauban.models.registry import (
+    ARCHITECTURES,
+    Architecture,
+    ModelListing,
+    canonical,
+    default_for,
+    describe,
+    fitting,
+    fitting_views,
+    packaged,
+)
 
 if TYPE_CHECKING:
     from vauban.models.building import build
-    from vauban.models.files import LoadedModel, load, save
+    from vauban.models.composing import denoise, ensemble
+    from vauban.models.files import LoadedModel, how_to_load, load, read_metadata, save
 
 __all__ = [
     "ARCHITECTURES",
@@ -15,17 +26,27 @@ __all__ = [
     "ModelListing",
     "build",
     "canonical",
+    "default_for",
+    "denoise",
     "describe",
+    "ensemble",
     "fitting",
+    "fitting_views",
+    "how_to_load",
     "load",
     "packaged",
+    "read_metadata",
     "save",
 ]
 
 _NEEDS_TORCH = {
     "build": "vauban.models.building",
+    "denoise": "vauban.models.composing",
+    "ensemble": "vauban.models.composing",
     "LoadedModel": "vauban.models.files",
+    "how_to_load": "vauban.models.files",
     "load": "vauban.models.files",
+    "read_metadata": "vauban.models.files",
     "save": "vauban.models.files",
 }
 

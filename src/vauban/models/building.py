@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -16,21 +16,36 @@ import torch
 from torch import nn
 
 from vauban.errors import BadInput
+from vauban.models.composition import Composed, Ensembled, composed
+from vauban.models.denoised import Denoised
+from vauban.models.ensembles import Ensemble
 from vauban.models.normalise import normalised
-from vauban.models.registry import ARCHITECTURES, Imported, imported, read
+from vauban.models.registry import ARCHITECTURES, Imported, canonical, imported, read
 from vauban.specs import Spec
 
 
 def build(spec: str | Spec, *, seed: int | None = None) -> nn.Module:
     """Return the network of `spec` with fresh weights, from [batch, channels, height, width] with values around [0, 1] to scores.
 
-    With `seed` the weights depend only on it, and torch's random state is unchanged.
+    With `seed` the weights depend only on it, and torch's random state is unchanged. Denoisers return pictures; a composed model
+    (`A + B`, `D > A`) is built of its parts, which get different weights.
     """
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
-        foreign = imported(str(spec))
-        return build_imported(foreign) if foreign else normalise_as(spec, build_bare(spec))
+        return _built(canonical(spec))
+
+
+def _built(spec: str) -> nn.Module:
+    if whole := composed(spec):
+        return assembled(whole, [_built(part) for part in whole.parts])
+    foreign = imported(spec)
+    return build_imported(foreign) if foreign else normalise_as(spec, build_bare(spec))
+
+
+def assembled(whole: Composed, parts: Sequence[nn.Module]) -> nn.Module:
+    """Return the module of a composition of these modules."""
+    return Ensemble(parts, whole.consensus) if isinstance(whole, Ensembled) else Denoised(*parts)
 
 
 def build_bare(spec: str | Spec) -> nn.Module:
@@ -45,7 +60,7 @@ def build_bare(spec: str | Spec) -> nn.Module:
 def normalise_as(spec: str | Spec, net: nn.Module) -> nn.Module:
     """Return `net` behind the normalisation that `spec` gives."""
     _, values = read(spec)
-    return normalised(net, values.get("mean"), values.get("std"))
+    return normalised(net, values.get("mean"), values.get("std"), flat="features" in values)
 
 
 class Foreign(nn.Module):

@@ -1,4 +1,4 @@
-"""Two small convolutional networks for digits."""
+"""Small convolutional networks for digits."""
 
 from __future__ import annotations
 
@@ -44,4 +44,21 @@ def cnn_small(channels: int, classes: int, size: int) -> nn.Module:
     return Cnn(
         [nn.Conv2d(channels, 24, 5, stride=2, padding=2), nn.Conv2d(24, 48, 5, stride=2, padding=2)],
         [nn.Linear(48 * side * side, 128), nn.Linear(128, classes)],
+    )
+
+
+def wong_mnist(channels: int, classes: int, size: int) -> nn.Module:
+    """Return the MNIST network of [Wong2019], of which the thesis smooths copies (D.2); tensors have its public names."""
+    if size < 4:
+        raise BadInput(f"size={size} is too small for wong-mnist, which halves it twice: the least is 4")
+    side = size // 2 // 2
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * side * side, 100),
+        nn.ReLU(),
+        nn.Linear(100, classes),
     )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
 from vauban.files import replace_file
-from vauban.models.building import build_bare, build_imported, normalise_as, source_digest
-from vauban.models.registry import canonical, imported
-from vauban.models.weights import PICKLED, SAFE, fit, read_weights
+from vauban.models.building import assembled, build_bare, build_imported, normalise_as, source_digest
+from vauban.models.composition import Composed, composed
+from vauban.models.registry import canonical, checked, imported
+from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
 from vauban.specs import Spec
 
 SPEC_KEY = "vauban_model"
@@ -49,7 +51,9 @@ def load(
     """Return the model of a `.safetensors` file that `save` wrote, or of a spec with a weight file.
 
     A spec of Vauban's own without weights is refused unless `allow_random` (then its weights are those of seed 0);
-    `package.module:callable` needs no file, since the callable may load its own weights.
+    `package.module:callable` needs no file, since the callable may load its own weights. `A + B` is the ensemble of the models A
+    and B, `D > A` the denoiser D in front of the classifier A; each part is a file or a spec, and `weights` a file that `save`
+    wrote for the whole.
     """
     text = str(model)
     source = text if _is_file(text) else weights
@@ -57,6 +61,9 @@ def load(
         raise BadInput(
             f"the model is the file {text} and the weights are {weights}; give one file, or a spec and a file"
         )
+    whole = composed(text) if source is None else None
+    if whole:
+        return compose(whole, [load(part, None, device, allow_random=allow_random) for part in whole.parts])
     tensors, metadata = read_weights(Path(source).expanduser()) if source is not None else ({}, {})
     saved_as = metadata.pop(SPEC_KEY, None)
     spec = canonical(_trusted(saved_as, text) if text == source else text)
@@ -69,34 +76,129 @@ def load(
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        net = build_imported(foreign) if foreign else build_bare(spec)
-    if source is not None:
-        net.load_state_dict(fit(tensors, net.state_dict(), str(source)))
-    module = _place(net if foreign else normalise_as(spec, net), device)
-    params = foreign.params if foreign else Spec.parse(spec).params
-    classes, channels = _number(params, "classes"), _number(params, "channels")
+        module = _place(_filled(spec, None if source is None else tensors, str(source)), device)
     code = source_digest(foreign) if foreign else ""
-    return LoadedModel(module, spec, fingerprint(spec + code, module), classes, channels, metadata, code)
+    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), metadata, code)
+
+
+def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
+    """Return loaded models as one, with one text and one fingerprint."""
+    spec = str(checked(replace(whole, parts=tuple(str(part.spec) for part in parts))))
+    module = assembled(whole, [part.module for part in parts]).eval().requires_grad_(False)
+    code = "".join(part.code for part in parts)
+    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), {}, code)
+
+
+def sides(spec: str) -> tuple[int | None, int | None]:
+    """The number of classes and of channels of the model of a canonical text, None where it does not say; parts must agree."""
+    if (whole := composed(spec)) is None:
+        foreign = imported(spec)
+        params = foreign.params if foreign else Spec.parse(spec).params
+        return _number(params, "classes"), _number(params, "channels")
+    both = [sides(part) for part in whole.parts]
+    return one_of("classes", [classes for classes, _ in both], spec), one_of("channels", [c for _, c in both], spec)
+
+
+def one_of(what: str, numbers: Iterable[int | None], spec: str) -> int | None:
+    """Return the number on which all agree that know it."""
+    known = {number for number in numbers if number is not None}
+    if len(known) > 1:
+        raise BadInput(f"{spec} joins models of {' and '.join(map(str, sorted(known)))} {what}: all must have the same")
+    return known.pop() if known else None
+
+
+def _filled(spec: str, tensors: Mapping[str, Tensor] | None, source: str) -> nn.Module:
+    """Return the module of a canonical text with these tensors, or with new ones where none are given."""
+    if whole := composed(spec):
+        split = [None] * len(whole.parts) if tensors is None else _split(tensors, whole.names, source)
+        return assembled(
+            whole,
+            [
+                _filled(part, some, f"{source} ({name[:-1]})")
+                for part, some, name in zip(whole.parts, split, whole.names, strict=True)
+            ],
+        )
+    foreign = imported(spec)
+    net = build_imported(foreign) if foreign else build_bare(spec)
+    if tensors is not None:
+        net.load_state_dict(fit(tensors, net.state_dict(), source))
+    return net if foreign else normalise_as(spec, net)
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:
-    """Write the module's tensors and spec to `path` atomically; `load(path)` returns the same model."""
+    """Write the module's tensors and spec to `path` atomically; `load(path)` returns the same model.
+
+    A model of your own code is written with its name, but `load(path)` never imports it: see `how_to_load`. A composed model is
+    one file if all its parts are Vauban's own networks.
+    """
     target = Path(path).expanduser()
     if target.suffix != SAFE:
         raise BadInput(f"{path} does not end in {SAFE}; models are saved as safetensors, so give a name that does")
     if SPEC_KEY in metadata or not all(isinstance(v, str) for pair in metadata.items() for v in pair):
         raise BadInput(f"metadata must map text to text and leave {SPEC_KEY!r} to save; given {dict(metadata)}")
     name = canonical(spec)
-    state = {key: tensor.detach() for key, tensor in module.state_dict().items()}
-    if imported(name) is None:
-        with torch.device("meta"):
-            expected = build_bare(name).state_dict()
-        state = fit(state, expected, f"the module to save as {name}")
+    state = _state(name, {key: tensor.detach() for key, tensor in module.state_dict().items()})
     if not state:
         raise BadInput(f"{name} has no tensors to save")
     copies = {key: tensor.to("cpu", copy=True).contiguous() for key, tensor in state.items()}
     target.parent.mkdir(parents=True, exist_ok=True)
     replace_file(target, _ordered(safetensors.torch.save(copies, {SPEC_KEY: name, **metadata})))
+
+
+def _state(spec: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a module's tensors under the names that they have in a file, those of public weights."""
+    if whole := composed(spec):
+        split = _split(state, whole.names, f"the module to save as {spec}")
+        for part in whole.parts:
+            if imported(part):
+                raise BadInput(f"{part} is other people's code, which one file cannot hold with others: save each part")
+        return {
+            name + key: tensor
+            for part, some, name in zip(whole.parts, split, whole.names, strict=True)
+            for key, tensor in _state(part, some).items()
+        }
+    if imported(spec):
+        return dict(state)
+    with torch.device("meta"):
+        expected = build_bare(spec).state_dict()
+    return fit(state, expected, f"the module to save as {spec}")
+
+
+def _split(tensors: Mapping[str, Tensor], names: Sequence[str], source: str) -> list[dict[str, Tensor]]:
+    """Return the tensors of each part, whose names begin with the part's; wrappers' prefixes before it are dropped."""
+    found: list[dict[str, Tensor]] = [{} for _ in names]
+    for key, tensor in tensors.items():
+        places = [(f".{key}".find(f".{name}"), i) for i, name in enumerate(names) if f".{name}" in f".{key}"]
+        if not places:
+            raise BadInput(f"{source} does not fit the model: {key} belongs to none of {', '.join(names)}")
+        at, part = min(places)
+        found[part][key[at + len(names[part]) :]] = tensor
+    return found
+
+
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """Return the metadata of a model file, without its spec, and without building the network."""
+    metadata = read_header(Path(path).expanduser())
+    metadata.pop(SPEC_KEY, None)
+    return metadata
+
+
+def how_to_load(path: str | Path) -> str:
+    """Return the options by which a command takes a model file: the file alone, or the code it belongs to with the file as weights.
+
+    A file never chooses code to run: what it belongs to is shown to a person, who gives it as --model or does not.
+    """
+    spec = read_header(Path(path).expanduser()).get(SPEC_KEY)
+    if spec is None:
+        return f"--model ARCHITECTURE --weights {shlex.quote(str(path))}"
+    if _names_code(spec):
+        return f"--model {shlex.quote(spec)} --weights {shlex.quote(str(path))}"
+    return f"--model {shlex.quote(str(path))}"
+
+
+def _names_code(spec: str) -> bool:
+    whole = composed(spec)
+    return any(map(_names_code, whole.parts)) if whole else imported(spec) is not None
 
 
 def fingerprint(spec: str, module: nn.Module) -> str:
@@ -111,14 +213,15 @@ def fingerprint(spec: str, module: nn.Module) -> str:
 
 def _is_file(text: str) -> bool:
     path = Path(text).expanduser()
-    return path.suffix in (SAFE, *PICKLED) and (":" not in text or path.is_file())
+    named = path.suffix in (SAFE, *PICKLED)
+    return named and (path.is_file() or (":" not in text and composed(text) is None))
 
 
 def _trusted(spec: str | None, path: str) -> str:
     """Return the spec in a file's header if it is one of Vauban's networks: no file may choose code to import."""
     if spec is None:
         raise BadInput(f"{path} does not say which network it belongs to; give the spec as model and {path} as weights")
-    if imported(spec) is not None:
+    if _names_code(spec):
         raise BadInput(
             f"{path} asks to import {spec}, and no file may choose code to run; if you trust that code, give {spec} "
             f"as model and {path} as weights"

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput
+from vauban.models.composition import Denoised, Ensembled, composed
 from vauban.registry import Registry
 from vauban.specs import Parameter, Spec, read_params
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One network: the `module:function` that builds it, its parameters, and its description in listings."""
+    """One network: the `module:function` that builds it, its parameters, and its description in listings.
+
+    `denoises`: its output is a picture of its input's shape, in place of scores.
+    """
 
     builder: str
     parameters: Mapping[str, Parameter]
     builds: str
+    denoises: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,21 @@ def _count(text: str) -> int:
     return count
 
 
+def _at_least(least: int) -> Callable[[str], int]:
+    def read_number(text: str) -> int:
+        if (number := int(text)) < least:
+            raise BadInput(f"the least is {least}")
+        return number
+
+    return read_number
+
+
+def _other_than(usual: int) -> Parameter:
+    """A count that has no part in the canonical text where it is the usual one: fingerprints hash that text, and models that
+    were made before the parameter existed keep theirs."""
+    return Parameter(lambda text: None if _count(text) == usual else _count(text), example=str(usual))
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     numbers = tuple(float(piece) for piece in text.split("/"))
     if not all(map(math.isfinite, numbers)):
@@ -63,15 +83,13 @@ def _spreads(text: str) -> tuple[float, ...]:
     return numbers
 
 
-def _parameters(*, channels: int, classes: int, size: int | None = None) -> dict[str, Parameter]:
+_SCALE = {"mean": Parameter(_numbers, example="0.5"), "std": Parameter(_spreads, example="0.25")}
+
+
+def _parameters(*, channels: int, classes: int, size: int | None = None, **others: Parameter) -> dict[str, Parameter]:
     sides = {"size": Parameter(_count, default=size)} if size else {}
-    return {
-        "channels": Parameter(_count, default=channels),
-        "classes": Parameter(_count, default=classes),
-        **sides,
-        "mean": Parameter(_numbers, example="0.5"),
-        "std": Parameter(_spreads, example="0.25"),
-    }
+    counts = {"channels": Parameter(_count, default=channels), "classes": Parameter(_count, default=classes)}
+    return {**counts, **sides, **others, **_SCALE}
 
 
 class ArchitectureRegistry(Registry[Architecture]):
@@ -94,8 +112,13 @@ ARCHITECTURES |= {
     ),
     "resnet18": Architecture(
         "vauban.models.resnet:resnet18",
-        _parameters(channels=3, classes=10),
-        "ResNet-18 for small pictures: 3x3 stem, no max-pool",
+        _parameters(channels=3, classes=10, width=_other_than(64)),
+        "ResNet-18 for small pictures: 3x3 stem, no max-pool; also Wong et al.'s CIFAR-10 network (thesis, D.2)",
+    ),
+    "resnet50-cifar": Architecture(
+        "vauban.models.resnet:resnet50_cifar",
+        _parameters(channels=3, classes=10, width=Parameter(_count, default=64)),
+        "ResNet-50 for small pictures: 3x3 stem, no max-pool",
     ),
     "resnet50": Architecture(
         "vauban.models.resnet:resnet50",
@@ -112,6 +135,49 @@ ARCHITECTURES |= {
         _parameters(channels=3, classes=10),
         "Wide ResNet 40-2 for CIFAR-10, 3x32x32",
     ),
+    "wideresnet-silu": Architecture(
+        "vauban.models.wideresnet:wideresnet_silu",
+        _parameters(
+            channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)
+        ),
+        "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, fast in bf16 on GPUs",
+    ),
+    "wong-mnist": Architecture(
+        "vauban.models.cnn:wong_mnist",
+        _parameters(channels=1, classes=10, size=28),
+        "Wong et al.'s MNIST network: two 4x4 convolutions and two dense layers (thesis, D.2)",
+    ),
+    "mlp": Architecture(
+        "vauban.models.mlp:mlp",
+        {
+            "features": Parameter(_count, default=784),
+            "classes": Parameter(_count, default=10),
+            "width": Parameter(_count, default=256),
+            "depth": Parameter(_count, default=2),
+            **_SCALE,
+        },
+        "dense layers for tables of features; pictures are flattened",
+    ),
+    "dncnn": Architecture(
+        "vauban.models.denoisers:dncnn",
+        {
+            "channels": Parameter(_count, default=3),
+            "depth": Parameter(_at_least(2), default=17),
+            "width": Parameter(_count, default=64),
+        },
+        "denoiser: convolutions that predict the noise; dncnn > resnet18 puts it in front of a classifier",
+        denoises=True,
+    ),
+    "unet": Architecture(
+        "vauban.models.denoisers:unet",
+        {
+            "channels": Parameter(_count, default=3),
+            "depth": Parameter(_count, default=2),
+            "width": Parameter(_count, default=32),
+        },
+        "denoiser: a small U-Net that predicts the noise",
+        denoises=True,
+    ),
 }
 
 _PACKAGED = {"mnist": "mnist-gaussian.safetensors"}
@@ -125,6 +191,8 @@ def imported(text: str) -> Imported | None:
     >>> imported("cnn:classes=10") is None
     True
     """
+    if composed(text):
+        return None
     module, _, rest = text.strip().partition(":")
     attribute, colon, params = rest.partition(":")
     if not attribute or "=" in attribute:
@@ -138,10 +206,11 @@ def read(spec: str | Spec) -> tuple[Spec, dict[str, Any]]:
     parameters = ARCHITECTURES[parsed.name].parameters
     values = read_params(parsed, parameters)
     for key in ("mean", "std"):
-        if values.get(key) is not None and len(values[key]) not in (1, values["channels"]):
+        sides = "channels" if "channels" in values else "features"
+        if values.get(key) is not None and len(values[key]) not in (1, values[sides]):
             raise BadInput(
-                f"{key}={parsed.params[key]} has {len(values[key])} numbers for {values['channels']} channels; give "
-                "one, or one per channel joined by /"
+                f"{key}={parsed.params[key]} has {len(values[key])} numbers for {values[sides]} {sides}; give "
+                f"one, or one per {sides[:-1]} joined by /"
             )
     return Spec(parsed.name, {key: _text(value) for key, value in values.items() if value is not None}), values
 
@@ -151,9 +220,30 @@ def canonical(spec: str | Spec) -> str:
 
     >>> canonical("cnn:classes=7")
     'cnn:channels=1,classes=7,size=28'
+    >>> canonical("wong-mnist+cnn")
+    'ensemble:consensus=0 + wong-mnist:channels=1,classes=10,size=28 + cnn:channels=1,classes=10,size=28'
     """
+    if whole := composed(str(spec)):
+        return str(checked(replace(whole, parts=tuple(map(canonical, whole.parts)))))
     foreign = imported(str(spec))
     return str(foreign or read(spec)[0])
+
+
+def checked(whole: Ensembled | Denoised) -> Ensembled | Denoised:
+    """Refuse a composition of canonical parts in which a denoiser stands where a classifier is needed, or the reverse."""
+    front = [isinstance(whole, Denoised) and i == 0 for i in range(len(whole.parts))]
+    for part, is_front in zip(whole.parts, front, strict=True):
+        if denoises(part) == (not is_front):
+            wanted = "a denoiser (dncnn, unet)" if is_front else "a classifier"
+            raise BadInput(f"{part} in {whole}: {wanted} is needed there; a denoiser stands before > and nowhere else")
+    return whole
+
+
+def denoises(spec: str) -> bool | None:
+    """Whether the model of a canonical text returns pictures (True) or scores (False); None for other people's code."""
+    if composed(spec):
+        return False
+    return None if imported(spec) else ARCHITECTURES[Spec.parse(spec).name].denoises
 
 
 def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
@@ -162,17 +252,50 @@ def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
     >>> fitting("cnn-small", channels=2, classes=10, size=28)
     'cnn-small:channels=2,classes=10,size=28'
     """
+    return fitting_views(spec, (channels, size, size), classes)
+
+
+def fitting_views(spec: str, view_shape: Sequence[int], classes: int | None) -> str:
+    """`spec` with missing parameters set for views [...] of this shape; refused if it cannot take such views.
+
+    >>> fitting_views("mlp:width=32", (30,), 2)
+    'mlp:features=30,classes=2,width=32,depth=2'
+    """
+    if whole := composed(spec):
+        return str(replace(whole, parts=tuple(fitting_views(part, view_shape, classes) for part in whole.parts)))
     if imported(spec):
         return spec
     parsed = Spec.parse(spec)
     known = ARCHITECTURES[parsed.name].parameters
-    views = {"channels": channels, "classes": classes, "size": size}
+    if "channels" in known and len(view_shape) != 3:
+        raise BadInput(f"{spec} takes pictures, and views have the shape {list(view_shape)}: use mlp, or your own")
+    if "size" in known and view_shape[-1] != view_shape[-2]:
+        raise BadInput(f"{spec} takes square pictures, and views are {view_shape[-2]}x{view_shape[-1]}: use resnet18")
+    views = {"features": math.prod(view_shape), "classes": classes}
+    if len(view_shape) == 3:
+        views |= {"channels": view_shape[0], "size": view_shape[-1]}
     open_ = {key: str(value) for key, value in views.items() if key in known and value is not None}
     text, values = read(Spec(parsed.name, {**open_, **parsed.params}))
-    for key in ("channels", "size"):
+    for key in ("channels", "size", "features"):
         if key in values and values[key] != views[key]:
             raise BadInput(f"{key}={values[key]} in {spec}, where views have {views[key]}: leave {key} out")
     return str(text)
+
+
+def default_for(view_shape: Sequence[int], classes: int | None) -> str:
+    """Return the text of the network that is trained on views [...] of this shape where none is named.
+
+    mlp for features, cnn-small for square pictures of one channel or two (one, and its complement), resnet18 for the rest.
+
+    >>> default_for((13,), 3)
+    'mlp:features=13,classes=3,width=256,depth=2'
+    >>> default_for((3, 32, 32), 10)
+    'resnet18:channels=3,classes=10'
+    """
+    if len(view_shape) != 3:
+        return fitting_views("mlp", view_shape, classes)
+    grey = view_shape[0] <= 2 and view_shape[1] == view_shape[2]
+    return fitting_views("cnn-small" if grey else "resnet18", view_shape, classes)
 
 
 def packaged(dataset_name: str) -> Path | None:
@@ -183,10 +306,17 @@ def packaged(dataset_name: str) -> Path | None:
 
 
 def describe() -> list[ModelListing]:
-    """Return one row for each network, and one for models built by code outside Vauban."""
+    """Return one row for each network, one for models built by code outside Vauban, and two for models made of models."""
     rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
     own = "any callable from [batch, channels, height, width] to scores, built by your own code"
-    return [*rows, ModelListing("package.module:callable", "package.module:callable:key=value", own)]
+    several = "an ensemble: scores are averaged; the rest is asked only where the first K disagree (consensus=0 asks all)"
+    front = "a denoiser in front of a classifier"
+    return [
+        *rows,
+        ModelListing("package.module:callable", "package.module:callable:key=value", own),
+        ModelListing("MODEL+MODEL+…", "ensemble:consensus=K+a.safetensors+b.safetensors+…", several),
+        ModelListing("DENOISER>MODEL", "'denoiser.safetensors > model.safetensors'", front),
+    ]
 
 
 def _text(value: int | tuple[float, ...]) -> str:

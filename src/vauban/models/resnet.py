@@ -100,9 +100,17 @@ class ResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def resnet18(channels: int, classes: int) -> nn.Module:
-    """Return ResNet-18 with a 3x3 stem, for pictures of about 32x32."""
-    return ResNet(Basic, (2, 2, 2, 2), 64, channels, classes)
+def resnet18(channels: int, classes: int, width: int | None = None) -> nn.Module:
+    """Return ResNet-18 with a 3x3 stem, for pictures of about 32x32; `width`: channels of the first stage, 64 unless given.
+
+    With the width of 64 it is the CIFAR-10 network of [Wong2019], which the thesis takes over for Wasserstein attacks (D.2).
+    """
+    return ResNet(Basic, (2, 2, 2, 2), width or 64, channels, classes)
+
+
+def resnet50_cifar(channels: int, classes: int, width: int) -> nn.Module:
+    """Return ResNet-50 with a 3x3 stem and no max-pool, for pictures of about 32x32."""
+    return ResNet(Bottleneck, (3, 4, 6, 3), width, channels, classes)
 
 
 def resnet110(channels: int, classes: int) -> nn.Module:

@@ -20,6 +20,7 @@ PICKLED = (".pt", ".pth", ".bin", ".tar", ".ckpt")
 
 _WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights")
 _SHOWN = 4
+_SYNONYMS = (("shortcut", "downsample"), ("linear", "fc"))
 _ADVICE = "save only the weights: torch.save(model.state_dict(), path), or use safetensors"
 
 
@@ -36,12 +37,25 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     raise BadInput(f"{path} does not end in {SAFE}, {', '.join(PICKLED)}: rename it by its format")
 
 
+def read_header(path: Path) -> dict[str, str]:
+    """Return the metadata of a safetensors file without reading its tensors; other formats have none."""
+    if path.suffix != SAFE:
+        return {}
+    try:
+        with safe_open(path, framework="pt") as opened:
+            return dict(opened.metadata() or {})
+    except (SafetensorError, OSError) as problem:
+        raise BadInput(f"{path} is not a readable safetensors file ({problem}); fetch or save it again") from None
+
+
 def fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
     """Return `found` under the names of `expected`, one common prefix such as `module.` or `1.` stripped.
 
     Names must match one to one, with the same shapes: a missing or extra tensor is an error. Only the counters of batch
-    normalisation, which older versions of torch did not write, may be missing.
+    normalisation, which older versions of torch did not write, may be missing. Residual networks whose public weights say
+    `shortcut` and `linear` are read as if they said `downsample` and `fc`.
     """
+    found = _renamed(found, expected)
     prefix = _prefix(found, expected)
     fitted = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
     unexpected = [n for n in found if not n.startswith(prefix) or n.removeprefix(prefix) not in expected]
@@ -62,6 +76,18 @@ def fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str
             f"{source} does not fit the model: {_few(pairs, len(wrong))}; check classes=, channels= and size="
         )
     return fitted
+
+
+def _renamed(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return `found` in the words of `expected`, where only `expected` uses them."""
+    for theirs, ours in _SYNONYMS:
+        if _uses(expected, ours) and not _uses(found, ours) and _uses(found, theirs):
+            found = {re.sub(rf"(^|\.){theirs}\.", rf"\g<1>{ours}.", name): tensor for name, tensor in found.items()}
+    return found
+
+
+def _uses(tensors: Mapping[str, Tensor], word: str) -> bool:
+    return any(f".{word}." in f".{name}" for name in tensors)
 
 
 def _prefix(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:

@@ -1,4 +1,4 @@
-"""Wide residual networks (Zagoruyko and Komodakis 2016) for pictures of 32x32."""
+"""Wide residual networks for pictures of 32x32: that of Zagoruyko and Komodakis (2016), and a wider one with SiLU."""
 
 from __future__ import annotations
 
@@ -58,3 +58,61 @@ class WideResNet(nn.Module):
 def wideresnet40_2(channels: int, classes: int) -> nn.Module:
     """Return the wide residual network of depth 40 and width 2."""
     return WideResNet(40, 2, channels, classes)
+
+
+class SmoothBlock(nn.Module):
+    """Normalise, SiLU, convolve, twice, and a shortcut. The second convolution begins at zero: a new block is its shortcut.
+
+    Where the picture shrinks, the shortcut averages 2x2 pixels before its 1x1 convolution, so that no pixel is skipped.
+    """
+
+    def __init__(self, inside: int, outside: int, stride: int):
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inside)
+        self.conv1 = convolution(inside, outside, 3, stride)
+        self.bn2 = nn.BatchNorm2d(outside)
+        self.conv2 = convolution(outside, outside, 3)
+        nn.init.zeros_(self.conv2.weight)
+        self.stride = stride
+        self.shortcut = convolution(inside, outside, 1) if inside != outside else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = functional.silu(self.bn1(x))
+        out = self.conv2(functional.silu(self.bn2(self.conv1(active))))
+        if self.shortcut is None:
+            return out + x
+        shrunk = functional.avg_pool2d(active, self.stride, ceil_mode=True) if self.stride > 1 else active
+        return out + self.shortcut(shrunk)
+
+
+class SmoothWideResNet(nn.Module):
+    """A pre-activation wide residual network with SiLU: stages of `blocks` blocks, `width`, 2 and 4 times `width` channels wide.
+
+    What differs from the networks of 2016, and why: the first convolution has `width` channels in place of 16 and there is no
+    narrow layer after it, so that every convolution but the first fills tensor cores in bf16; SiLU, because losses that take
+    gradients through views learn better with a smooth activation; blocks that begin as their shortcut, so that training is stable
+    at a high rate without a long warm-up. No layer looks at more than one view and none has a control flow that depends on data:
+    the whole is one compiled program, channels-last. The default, 128 wide with 3 blocks, has 17.5 million parameters.
+    """
+
+    def __init__(self, width: int, blocks: int, channels: int, classes: int):
+        super().__init__()
+        self.conv1 = convolution(channels, width, 3)
+        parts: list[nn.Module] = []
+        inside = width
+        for stage in range(3):
+            for i in range(blocks):
+                parts.append(SmoothBlock(inside, width << stage, stride=2 if stage and i == 0 else 1))
+                inside = width << stage
+        self.blocks = nn.Sequential(*parts)
+        self.bn1 = nn.BatchNorm2d(inside)
+        self.fc = nn.Linear(inside, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(self.conv1(x))
+        return self.fc(functional.silu(self.bn1(x)).mean((2, 3)))
+
+
+def wideresnet_silu(channels: int, classes: int, width: int, blocks: int) -> nn.Module:
+    """Return the wide residual network with SiLU."""
+    return SmoothWideResNet(width, blocks, channels, classes)

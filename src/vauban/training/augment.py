@@ -15,7 +15,10 @@ AUGMENTATIONS = ("none", "shift", "crop-flip", "flip", "resized-crop")
 WORDS = 5  # random words for each picture
 
 _REACH = {"shift": 2, "crop-flip": 4, "flip": 0}
-_LEAST_AREA, _RATIO = 0.08, math.log(4 / 3)  # of a resized crop: its least area, and the log of its largest aspect ratio
+_LEAST_AREA, _RATIO = (
+    0.08,
+    math.log(4 / 3),
+)  # of a resized crop: its least area, and the log of its largest aspect ratio
 
 
 def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Tensor:
@@ -29,7 +32,9 @@ def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Ten
     if kind == "none":
         return pictures
     if pictures.dim() != 4:
-        raise BadInput(f"augment={kind} moves pixels of pictures [channels, height, width]: use none for {list(pictures.shape[1:])}")
+        raise BadInput(
+            f"augment={kind} moves pixels of pictures [channels, height, width]: use none for {list(pictures.shape[1:])}"
+        )
     if kind == "resized-crop":
         return _resized_crop(pictures, words)
     reach = _REACH[kind]

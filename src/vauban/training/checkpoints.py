@@ -33,7 +33,9 @@ class Files:
     def refuse_existing(self, overwrite: bool) -> None:
         """Refuse to replace finished weights unless `overwrite`; a checkpoint is resumed."""
         if self.weights.exists() and not self.checkpoint.exists() and not overwrite:
-            raise BadInput(f"{self.weights} exists: give another name, or overwrite it with --overwrite (overwrite=True)")
+            raise BadInput(
+                f"{self.weights} exists: give another name, or overwrite it with --overwrite (overwrite=True)"
+            )
         self.weights.parent.mkdir(parents=True, exist_ok=True)
 
     def write_checkpoint(self, state: dict[str, Any]) -> None:
@@ -72,7 +74,9 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:
-        raise BadInput(f"{path} is no readable checkpoint ({type(problem).__name__}): remove it to start again") from None
+        raise BadInput(
+            f"{path} is no readable checkpoint ({type(problem).__name__}): remove it to start again"
+        ) from None
     if not isinstance(state, dict) or "network" not in state:
         raise BadInput(f"{path} is no checkpoint of a training: remove it to start again")
     return state

@@ -86,7 +86,9 @@ class Recipe:
     @classmethod
     def from_options(cls, base: Recipe, options: dict[str, Any]) -> Recipe:
         """`base` with the options that are not None in place of its own."""
-        return cls(**{f.name: getattr(base, f.name) for f in fields(cls)} | {k: v for k, v in options.items() if v is not None})
+        return cls(
+            **{f.name: getattr(base, f.name) for f in fields(cls)} | {k: v for k, v in options.items() if v is not None}
+        )
 
     def steps(self, size: int) -> int:
         """How many updates training on `size` pictures takes."""
@@ -135,7 +137,12 @@ class Recipe:
             return torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused)
         nesterov = self.nesterov and self.momentum > 0
         return torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov, weight_decay=self.weight_decay, fused=fused
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=nesterov,
+            weight_decay=self.weight_decay,
+            fused=fused,
         )
 
 

@@ -109,12 +109,18 @@ def train(
         if init is not None:
             load_into(module, Path(init).expanduser())
         about = _made_by(network, data, smoothing, recipe, init)
-        loop = _Loop(module.to(device), source, smoothing, recipe, device, group, compile, files, about, validation, calls)
+        loop = _Loop(
+            module.to(device), source, smoothing, recipe, device, group, compile, files, about, validation, calls
+        )
         finished = loop.run(stop_after)
         trained = loop.result(finished)
         if files is not None and finished and group.first:
             name = network if isinstance(network, str) else f"{type(network).__module__}:{type(network).__qualname__}"
-            metadata = {"trained": about.replace("\n", ", "), "trained_smoothing": str(smoothing.spec), "step": str(trained.step)}
+            metadata = {
+                "trained": about.replace("\n", ", "),
+                "trained_smoothing": str(smoothing.spec),
+                "step": str(trained.step),
+            }
             save(files.weights, trained.network, name, {**metadata, BASE_ACCURACY: f"{trained.accuracy:.4f}"})
             files.checkpoint.unlink(missing_ok=True)
     return trained
@@ -138,7 +144,12 @@ class _Loop:
         callbacks: list[Callback],
     ):
         self.source, self.smoothing, self.recipe, self.device, self.group = source, smoothing, recipe, device, group
-        self.files, self.made_by, self.validation, self.callbacks = files if group.first else None, made_by, validation, callbacks
+        self.files, self.made_by, self.validation, self.callbacks = (
+            files if group.first else None,
+            made_by,
+            validation,
+            callbacks,
+        )
         compiles = device.type == "cuda" if compile is None else compile
         self.updater = Updater(
             network, smoothing, recipe, source.shape, source.levels, source.classes, device, group, compiles
@@ -226,7 +237,11 @@ class _Loop:
 
     def _diverged(self, step: int, loss: float) -> None:
         kept = self.files is not None and self.files.checkpoint.exists()
-        good = f"{self.files.checkpoint} holds the last good weights (start from them with --init)" if kept and self.files else ""
+        good = (
+            f"{self.files.checkpoint} holds the last good weights (start from them with --init)"
+            if kept and self.files
+            else ""
+        )
         self.first = self.steps  # nothing after this step is worth a checkpoint
         raise VaubanError(
             f"the loss became {loss} in the {REPORT_EVERY} steps before step {step}: lower --lr, or give --clip 1"

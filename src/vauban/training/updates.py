@@ -69,7 +69,13 @@ class Updater:
         processes: Processes,
         compile: bool,
     ):
-        self.network, self.smoothing, self.recipe, self.device, self.processes = network, smoothing, recipe, device, processes
+        self.network, self.smoothing, self.recipe, self.device, self.processes = (
+            network,
+            smoothing,
+            recipe,
+            device,
+            processes,
+        )
         self.levels, self.classes = levels, classes
         if len(smoothing.view_shape(shape)) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -154,8 +160,12 @@ class Updater:
         box = None
         if cut:
             sides = [round(length * (1 - share) ** 0.5) for length in x.shape[-2:]]
-            starts = [int(draw.integers(0, length - side + 1)) for length, side in zip(x.shape[-2:], sides, strict=True)]
-            box = torch.tensor([edge for start, side in zip(starts, sides, strict=True) for edge in (start, start + side)])
+            starts = [
+                int(draw.integers(0, length - side + 1)) for length, side in zip(x.shape[-2:], sides, strict=True)
+            ]
+            box = torch.tensor(
+                [edge for start, side in zip(starts, sides, strict=True) for edge in (start, start + side)]
+            )
             box = box.to(x.device, non_blocking=True)
         return mixed(x, labels, self.classes, torch.tensor(share, dtype=torch.float32).to(x.device), box)
 

@@ -65,7 +65,9 @@ class Validated:
 def split(data: Dataset, held_out: int, seed: int) -> tuple[Dataset, Dataset]:
     """Training and validation pictures; the latter are `held_out` ones drawn by the seed, in their order."""
     if not 0 < held_out < len(data):
-        raise BadInput(f"{held_out} of {len(data)} pictures cannot be held out: give at least 1, and leave some to train on")
+        raise BadInput(
+            f"{held_out} of {len(data)} pictures cannot be held out: give at least 1, and leave some to train on"
+        )
     generator = np.random.Generator(np.random.Philox(key=Seed.of(seed).key, counter=1 << 255))
     out = np.zeros(len(data), bool)
     out[generator.permutation(len(data))[:held_out]] = True

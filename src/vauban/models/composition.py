@@ -1,0 +1,92 @@
+"""The text form of models made of models: ensembles `A + B + C`, and a denoiser in front of a classifier, `D > A`; no torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vauban.errors import BadInput
+from vauban.specs import Parameter, Spec, natural, read_params
+
+ENSEMBLE = "ensemble"
+"""The first piece of an ensemble's text, which holds its rule."""
+
+_PLUS = re.compile(r"(?<!\d[eE])\+|\+(?!\d)")  # not that of a number such as 1e+5
+_RULE = {"consensus": Parameter(natural, default=0)}
+
+
+@dataclass(frozen=True)
+class Ensembled:
+    """Several models whose scores are averaged. `consensus`: the first so many are asked; the rest only where these disagree."""
+
+    parts: tuple[str, ...]
+    consensus: int = 0
+
+    def __post_init__(self) -> None:
+        check_members(len(self.parts), self.consensus)
+
+    def __str__(self) -> str:
+        return " + ".join((f"{ENSEMBLE}:consensus={self.consensus}", *self.parts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the tensors of each part begin with in a file."""
+        return tuple(f"members.{i}." for i in range(len(self.parts)))
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """A denoiser, and the classifier that is given its pictures."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " > ".join(self.parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the tensors of each part begin with in a file."""
+        return ("denoiser.", "classifier.")
+
+
+Composed = Ensembled | Denoised
+
+
+def check_members(members: int, consensus: int) -> None:
+    """Refuse an ensemble of fewer than two models, and a consensus that would never ask the rest, or always."""
+    if members < 2:
+        raise BadInput(f"an ensemble of {members} model: two or more are needed, joined by +")
+    if consensus and not 2 <= consensus < members:
+        raise BadInput(
+            f"consensus={consensus} in an ensemble of {members}: the first 2 to {members - 1} models may be asked first; "
+            "0 asks all"
+        )
+
+
+def composed(text: str) -> Composed | None:
+    """Return the parts of a composed model's text, or None for one model. `>` binds its two sides more closely than `+`.
+
+    >>> composed("ensemble:consensus=2+a.safetensors+b.safetensors+c.safetensors")
+    Ensembled(parts=('a.safetensors', 'b.safetensors', 'c.safetensors'), consensus=2)
+    >>> composed("dncnn:depth=5 > resnet18")
+    Denoised(parts=('dncnn:depth=5', 'resnet18'))
+    >>> composed("pkg.nets:make:scale=1e+5") is None
+    True
+    """
+    pieces = _stripped(text, _PLUS.split(text))
+    rule = Spec.parse(pieces[0]) if pieces[0].partition(":")[0] == ENSEMBLE else None
+    if rule is not None:
+        return Ensembled(pieces[1:], read_params(rule, _RULE)["consensus"])
+    if len(pieces) > 1:
+        return Ensembled(pieces)
+    sides = _stripped(text, text.split(">"))
+    if len(sides) > 2:
+        raise BadInput(f"{text!r} has more than one >; one denoiser in front of one classifier is possible")
+    return Denoised(sides) if len(sides) == 2 else None
+
+
+def _stripped(text: str, split: list[str]) -> tuple[str, ...]:
+    pieces = tuple(piece.strip() for piece in split)
+    if len(pieces) > 1 and not all(pieces):
+        raise BadInput(f"{text!r} has nothing on one side of + or >; write a model on both sides")
+    return pieces
