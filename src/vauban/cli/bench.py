@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from vauban.cli import common
+from vauban.cli.bench_train import train
 from vauban.cli.common import example
 
 app = typer.Typer(
     help="Measure the speed of Vauban and of alternatives in one run.", no_args_is_help=True, rich_markup_mode=None
 )
+app.command()(train)
 
 
 @app.command()

@@ -106,10 +106,9 @@ class Updater:
             words = Words(self.views, step, place + rows.start, size, recipe.batch, recipe.masks == "batch")
             about = self.smoothing, self.levels, words, step / steps, recipe.label_smoothing, self.views
             batch = CompiledBatch(self.program, x[rows], labels[rows], *about)
-            with self._without_exchange(part):
-                with in_precision(recipe.precision, self.device), self._cast():
-                    loss, scores = self.loss(batch)
-                    (loss / recipe.accumulate).backward()
+            with self._without_exchange(part), in_precision(recipe.precision, self.device), self._cast():
+                loss, scores = self.loss(batch)
+                (loss / recipe.accumulate).backward()
             losses.append(loss.detach())
             rights.append(_right(scores.detach(), truth[rows]))
         if recipe.clip:
