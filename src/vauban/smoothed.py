@@ -30,6 +30,7 @@ from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
+from vauban.surrogate import AsModule
 from vauban.validation import check_at_least_one, check_num_classes
 from vauban.votes import Record
 
@@ -38,7 +39,7 @@ Callback = Callable[[int], None]
 _SAMPLERS: dict[str, Callable[..., Any]] = {"exact": make_enumerator}
 
 
-class SmoothedClassifier:
+class SmoothedClassifier(AsModule):
     """Classifier whose answer is the class that most views vote for; every certificate is about it, not about the model.
 
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by

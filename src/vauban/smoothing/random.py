@@ -16,7 +16,7 @@ import torch
 from vauban.seed import Seed
 
 WORDS_PER_BLOCK = 4
-STAGES = {"count": 0, "choose": 1, "predict": 2, "train": 3, "probe": 4, "augment": 5}
+STAGES = {"count": 0, "choose": 1, "predict": 2, "train": 3, "probe": 4, "surrogate": 5, "augment": 6}
 
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _INCREMENTS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)

@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
+from vauban.smoothing.grid import to_unit
 from vauban.smoothing.random import STAGES, Stream, addressed_words, round_keys
 
 
@@ -70,6 +71,17 @@ class ViewMaker:
             if key not in self._programs:
                 self._programs[key] = self._compiled(x, flat)
             return self._programs[key](x, flat)
+
+    def differentiable(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """As `Smoothing.differentiable` for pictures [b, ...] and words [count, b, per_view], with the compiled views."""
+        flat = words.reshape(-1, words.shape[-1])
+        levels = self.levels
+        if levels is None or self.device.type == "cpu" or not self.smoothing.law.on_grid:
+            return self.laid_out(self.smoothing.differentiable(_repeated(x, len(flat)), flat, levels))
+        with torch.no_grad():
+            steps = (x * levels).round().clamp(0, levels).to(torch.uint8)
+            views, near = self(steps, words), to_unit(steps, levels)
+        return self.laid_out(self.smoothing.follow(views, _repeated(x - near, len(flat)), flat))
 
     def _made(self, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
         return self.laid_out(self.smoothing.views(_repeated(x, len(flat)), flat, self.levels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,15 +43,32 @@ def adversarial(
         words = torch.stack([smoothing.random_words(x, generator, levels) for _ in range(views)])
     flat, count = words.flatten(0, 1), len(words)
 
+    def make(moved: torch.Tensor) -> torch.Tensor:
+        return smoothing.differentiable(repeated(moved, count), flat, levels)
+
+    return _found(network, make, x, labels, epsilon, steps, norm)
+
+
+def _found(
+    network: torch.nn.Module,
+    make: Callable[[torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    epsilon: float,
+    steps: int,
+    norm: str,
+) -> torch.Tensor:
+    """The attack; `make` makes views [count * b, ...] of pictures [b, ...], with the same noise at every call."""
+    ascend = _ASCENDS[choose("norm", norm, _ASCENDS)]
+    if not epsilon:
+        return x.detach()
     with same_statistics(network) as own:
 
         def objective(moved: torch.Tensor) -> torch.Tensor:
-            scores = widened(own(smoothing.differentiable(repeated(moved, count), flat, levels)))
-            return cross_entropy(log_mean_softmax(scores.unflatten(0, (count, -1))), labels, reduction="sum")
+            scores = widened(own(make(moved))).unflatten(0, (-1, len(x)))
+            return cross_entropy(log_mean_softmax(scores), labels, reduction="sum")
 
-        return (
-            _ASCENDS[choose("norm", norm, _ASCENDS)](objective, x.detach(), epsilon, steps) if epsilon else x.detach()
-        )
+        return ascend(objective, x.detach(), epsilon, steps)
 
 
 @LOSSES.register("adversarial")
@@ -74,16 +92,15 @@ class Adversarial(Loss):
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count)
         reached = min(1.0, batch.done / self.warmup) if self.warmup else 1.0
-        found = adversarial(
+        attacked = words[: self.views]
+        found = _found(
             batch.network,
-            batch.smoothing,
+            lambda moved: batch.differentiable(moved, attacked),
             batch.pictures,
             batch.labels,
-            epsilon=self.epsilon * reached,
-            steps=self.steps,
-            norm=self.norm,
-            words=words[: self.views],
-            levels=batch.levels,
+            self.epsilon * reached,
+            self.steps,
+            self.norm,
         )
         with torch.no_grad():
             return batch.differentiable(found, words)

@@ -17,14 +17,20 @@ _SHARE = 0.01  # of the numbers of a picture: those that one step in L1 moves
 def same_statistics(network: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """The network without its parallel wrapper; afterwards its batch normalisations have the statistics that they had before.
 
-    The network stays in its mode: in training mode it normalises by the batch of the attack, and dropout is drawn anew.
+    The network stays in its mode: in training mode it normalises by the batch of the attack, and dropout is drawn anew. Its
+    parameters need no gradient meanwhile, so that none is computed.
     """
     own = network.module if isinstance(network, torch.nn.parallel.DistributedDataParallel) else network
     buffers = [b for part in own.modules() if isinstance(part, _BatchNorm) for b in part.buffers(recurse=False)]
     before = [buffer.clone() for buffer in buffers]
+    learning = [parameter for parameter in own.parameters() if parameter.requires_grad]
     try:
+        for parameter in learning:
+            parameter.requires_grad_(False)
         yield own
     finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):
                 buffer.copy_(value)
