@@ -18,6 +18,7 @@ from vauban.models.registry import fitting_views
 from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order
 from vauban.training.distributed import Processes
+from vauban.training.graphs import Recorded
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
 
@@ -49,6 +50,7 @@ def measure(
     updater = Updater(
         build(name, seed=0).to(where), views, recipe, source.shape, source.levels, 10, where, Processes(), compile
     )
+    recorded = Recorded(updater)
     bare_update = _bare(name, views.view_shape(source.shape), recipe, where, compile)
     order, steps = Order(size, recipe.batch, 0), count()
     updater.training_mode()
@@ -56,14 +58,14 @@ def measure(
     def vauban(updates: int) -> None:
         first = next(steps)
         for step, (x, y) in enumerate(source.pairs(order, first, first + updates), first):
-            updater.update(x, y, step % 1000, 1000)
+            recorded.update(x, y, step % 1000, 1000)
 
     def bare(updates: int) -> None:
         for _ in range(updates):
             bare_update()
 
     for function in (vauban, bare):
-        function(3)
+        function(8)
     compiled_in = time.perf_counter() - began
     found = in_turns({"bare": bare, "vauban": vauban}, recipe.batch, seconds, where, on_progress)
     about = {"model": name, "smoothing": str(views.spec), "loss": recipe.loss, "batch": recipe.batch, "device": device_name(where)}

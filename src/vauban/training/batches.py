@@ -72,7 +72,8 @@ class Held:
         for step in range(first, last):
             rows = order.rows(step)
             if self.on_device:
-                rows = rows.to(self.device, non_blocking=True)
+                if self.device.type == "cuda":
+                    rows = rows.pin_memory().to(self.device, non_blocking=True)
                 yield self.values[rows], self.labels[rows]
             else:
                 pair = (self.values[rows].pin_memory(), self.labels[rows].pin_memory())

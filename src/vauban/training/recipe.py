@@ -131,19 +131,15 @@ class Recipe:
         return spec.name, at, factor
 
     def optimizer_for(self, parameters: Iterable[torch.nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
-        """The optimizer of these parameters; its update is one kernel on a GPU."""
-        fused = True if device.type == "cuda" else None
+        """The optimizer of these parameters. On a GPU its update is one kernel, and its rate is a tensor there, so that an update
+        can be recorded once and replayed."""
+        settings: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        if device.type == "cuda":
+            settings |= {"lr": torch.tensor(self.lr, device=device), "fused": True}
         if self.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused)
+            return torch.optim.AdamW(parameters, capturable=device.type == "cuda", **settings)
         nesterov = self.nesterov and self.momentum > 0
-        return torch.optim.SGD(
-            parameters,
-            lr=self.lr,
-            momentum=self.momentum,
-            nesterov=nesterov,
-            weight_decay=self.weight_decay,
-            fused=fused,
-        )
+        return torch.optim.SGD(parameters, momentum=self.momentum, nesterov=nesterov, **settings)
 
 
 def _one_cycle(done: float) -> float:

@@ -20,6 +20,7 @@ from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files, read_state
 from vauban.training.distributed import Processes, processes
+from vauban.training.graphs import Recorded
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -154,12 +155,12 @@ class _Loop:
         self.updater = Updater(
             network, smoothing, recipe, source.shape, source.levels, source.classes, device, group, compiles
         )
+        self.recorded = Recorded(self.updater)
         self.steps = recipe.steps(source.size)
         self.first, self.best, self.best_step = 0, (-1.0, -1.0), 0
         self.best_weights: dict[str, torch.Tensor] | None = None
         self.history: list[TrainingProgress] = []
-        self._losses: list[torch.Tensor] = []
-        self._rights: list[torch.Tensor] = []
+        self._found: list[torch.Tensor] = []
         self._judge: torch.nn.Module | None = None
         state = files.read_checkpoint(made_by) if files is not None else None
         if state is not None:
@@ -175,10 +176,8 @@ class _Loop:
         self.updater.training_mode()
         try:
             for x, y in self.source.pairs(order, self.first, last):
-                loss, right = self.updater.update(x, y, step, self.steps)
+                self._found.append(self.recorded.update(x, y, step, self.steps))
                 step += 1
-                self._losses.append(loss)
-                self._rights.append(right)
                 if self._reports(step) and self._report(step):
                     break
                 if self.files is not None and time.monotonic() - saved > CHECKPOINT_EVERY:
@@ -207,9 +206,8 @@ class _Loop:
 
     def _report(self, step: int) -> bool:
         """Read the losses since the last report, tell callbacks and log; whether a callback ends the training."""
-        loss = float(self.group.mean(torch.stack(self._losses).mean()))
-        accuracy = float(self.group.mean(torch.stack(self._rights).mean()))
-        self._losses, self._rights = [], []
+        loss, accuracy = self.group.mean(torch.stack(self._found).mean(0)).tolist()
+        self._found = []
         if not math.isfinite(loss):
             self._diverged(step, loss)
         validated = self._validate(step) if self._validates(step) else None
@@ -249,7 +247,7 @@ class _Loop:
         )
 
     def _checkpoint(self, step: int) -> None:
-        if self._losses and not bool(torch.isfinite(torch.stack(self._losses)).all()):
+        if self._found and not bool(torch.isfinite(torch.stack(self._found)[:, 0]).all()):
             return
         assert self.files is not None
         best = {"score": list(self.best), "step": self.best_step, "weights": self.best_weights or {}}

@@ -16,19 +16,23 @@ from vauban.training.augment import WORDS, augment, mixed
 from vauban.training.distributed import Processes
 from vauban.training.losses import Batch, build
 from vauban.training.recipe import Recipe
-from vauban.training.views import ViewMaker, Words
+from vauban.training.views import Step, ViewMaker, Words
 
 
 class Average:
     """An average of a network's parameters and buffers over the steps, in which older steps count less and less."""
 
-    def __init__(self, network: torch.nn.Module, decay: float):
+    def __init__(self, network: torch.nn.Module, decay: float, device: torch.device):
         self.decay = decay
         self.state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+        self._kept = torch.zeros((), device=device)
 
-    def update(self, network: torch.nn.Module, step: int) -> None:
-        """Add the network's tensors; the decay is smaller in the first steps, so that random weights are soon forgotten."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def prepare(self, step: int) -> None:
+        """Set the decay of a step: smaller in the first ones, so that random weights are soon forgotten."""
+        self._kept.fill_(min(self.decay, (1 + step) / (10 + step)))
+
+    def update(self, network: torch.nn.Module) -> None:
+        """Add the network's tensors."""
         mine, theirs = [], []
         for name, tensor in network.state_dict().items():
             if tensor.is_floating_point():
@@ -36,7 +40,9 @@ class Average:
                 theirs.append(tensor.detach())
             else:
                 self.state[name].copy_(tensor)
-        torch._foreach_lerp_(mine, theirs, 1 - decay)
+        added = torch._foreach_mul(theirs, 1 - self._kept)
+        torch._foreach_mul_(mine, self._kept)
+        torch._foreach_add_(mine, added)
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,13 @@ class Updater:
             device,
             processes,
         )
-        self.levels, self.classes = levels, classes
+        self.levels, self.classes, self.shape = levels, classes, shape
         if len(smoothing.view_shape(shape)) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = recipe.optimizer_for(trained, device)
-        self.average = Average(network, recipe.ema) if recipe.ema else None
+        self.average = Average(network, recipe.ema, device) if recipe.ema else None
+        self.step, self.done = Step(0, torch.zeros((), dtype=torch.long, device=device)), torch.zeros((), device=device)
         self.wrapped = processes.wrapped(network, device)
         self.program: Any = torch.compile(self.wrapped, dynamic=False) if compile else self.wrapped
         self.loss = build(recipe.loss)
@@ -90,34 +97,46 @@ class Updater:
         self._augment = torch.compile(augment, dynamic=False) if compile else augment
         self._trained = trained
 
-    def update(self, x: torch.Tensor, labels: torch.Tensor, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step on this process's pictures; returns the mean loss and the share of views answered right, on the device."""
-        recipe, place = self.recipe, self.processes.rank * len(x)
+    def prepare(self, step: int, steps: int) -> None:
+        """Set what changes from step to step: its number, the rate, and the average's decay."""
+        self.step = Step(step, self.step.tensor.fill_(step))
+        self.done.fill_(step / steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = recipe.rate(step, steps)
-        x = self._augmented(x, step, place)
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(self.recipe.rate(step, steps))
+            else:
+                group["lr"] = self.recipe.rate(step, steps)
+        if self.average is not None:
+            self.average.prepare(step)
+        if self.recipe.mixup or self.recipe.cutmix:
+            self.share, self.box = self._draw_mix(step)
+
+    def update(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step on this process's pictures, after `prepare`; returns the mean loss and the share of views answered right,
+        both on the device, without waiting for it: [2]."""
+        recipe, place = self.recipe, self.processes.rank * len(x)
+        x = self._augmented(x, place)
         truth = labels
         if recipe.mixup or recipe.cutmix:
-            x, labels = self._mixed(x, labels, step)
+            x, labels = mixed(x, labels, self.classes, self.share, self.box)
         size = len(x) // recipe.accumulate
-        losses, rights = [], []
+        found = []
         for part in range(recipe.accumulate):
             rows = slice(part * size, (part + 1) * size)
-            words = Words(self.views, step, place + rows.start, size, recipe.batch, recipe.masks == "batch")
-            about = self.smoothing, self.levels, words, step / steps, recipe.label_smoothing, self.views
+            words = Words(self.views, self.step, place + rows.start, size, recipe.batch, recipe.masks == "batch")
+            about = self.smoothing, self.levels, words, self.done, recipe.label_smoothing, self.views
             batch = CompiledBatch(self.program, x[rows], labels[rows], *about)
             with self._without_exchange(part), in_precision(recipe.precision, self.device), self._cast():
                 loss, scores = self.loss(batch)
                 (loss / recipe.accumulate).backward()
-            losses.append(loss.detach())
-            rights.append(_right(scores.detach(), truth[rows]))
+            found.append(torch.stack([loss.detach(), _right(scores.detach(), truth[rows])]))
         if recipe.clip:
             torch.nn.utils.clip_grad_norm_(self._trained, recipe.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
-            self.average.update(self.network, step)
-        return torch.stack(losses).mean(), torch.stack(rights).mean()
+            self.average.update(self.network)
+        return torch.stack(found).mean(0)
 
     def training_mode(self) -> None:
         """Training mode for the layers that learn; layers whose parameters are all fixed stay as they are when used."""
@@ -140,33 +159,32 @@ class Updater:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.network.load_state_dict(state["network"])
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate  # this process's own: `prepare` sets it at every step
         if self.average is not None:
             for name, tensor in state["average"].items():
                 self.average.state[name].copy_(tensor)
 
-    def _augmented(self, x: torch.Tensor, step: int, place: int) -> torch.Tensor:
+    def _augmented(self, x: torch.Tensor, place: int) -> torch.Tensor:
         if self.recipe.augment == "none":
             return x
-        return self._augment(x, self.recipe.augment, self.views.words("augment", step, [place], len(x), WORDS))
+        return self._augment(x, self.recipe.augment, self.views.words("augment", self.step, [place], len(x), WORDS))
 
-    def _mixed(self, x: torch.Tensor, labels: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mixup or cutmix, by turns at random where both are asked for."""
-        recipe = self.recipe
+    def _draw_mix(self, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The share of mixup, or the box of cutmix, of a step: by turns at random where both are asked for."""
+        recipe, sides = self.recipe, self.shape[-2:]
         draw = np.random.Generator(np.random.Philox(key=Seed.of(recipe.seed).key, counter=step << 192 | 1 << 190))
         cut = bool(recipe.cutmix) and (not recipe.mixup or draw.random() < 0.5)
         share = draw.beta(*[recipe.cutmix if cut else recipe.mixup] * 2)
         box = None
         if cut:
-            sides = [round(length * (1 - share) ** 0.5) for length in x.shape[-2:]]
-            starts = [
-                int(draw.integers(0, length - side + 1)) for length, side in zip(x.shape[-2:], sides, strict=True)
-            ]
-            box = torch.tensor(
-                [edge for start, side in zip(starts, sides, strict=True) for edge in (start, start + side)]
-            )
-            box = box.to(x.device, non_blocking=True)
-        return mixed(x, labels, self.classes, torch.tensor(share, dtype=torch.float32).to(x.device), box)
+            lengths = [round(side * (1 - share) ** 0.5) for side in sides]
+            starts = [int(draw.integers(0, side - length + 1)) for side, length in zip(sides, lengths, strict=True)]
+            edges = [edge for start, length in zip(starts, lengths, strict=True) for edge in (start, start + length)]
+            box = torch.tensor(edges).to(self.device)
+        return torch.tensor(share, dtype=torch.float32).to(self.device), box
 
     def _cast(self) -> AbstractContextManager[Any]:
         if self.recipe.precision != "bf16":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count as counter
 from typing import Any
 
@@ -16,6 +17,14 @@ from vauban.smoothing.grid import to_unit
 from vauban.smoothing.random import STAGES, Stream, addressed_words, round_keys
 
 
+@dataclass(frozen=True)
+class Step:
+    """The number of a step, and the same as a tensor on the device: a recorded update reads the tensor, which changes."""
+
+    number: int
+    tensor: torch.Tensor
+
+
 class Words:
     """Random words of one part of a step: `words(count)` gives the next `count` views' words, int64 [count, b, per_view].
 
@@ -23,7 +32,7 @@ class Words:
     that several processes, or parts of a batch, draw what one would. `shared`: all pictures have the same words.
     """
 
-    def __init__(self, maker: ViewMaker, step: int, first: int, b: int, total: int, shared: bool = False):
+    def __init__(self, maker: ViewMaker, step: Step, first: int, b: int, total: int, shared: bool = False):
         self._maker, self._step, self._first, self._b, self._total = maker, step, first, b, total
         self._shared, self._next = shared, counter()
 
@@ -47,19 +56,16 @@ class ViewMaker:
         self._keys = round_keys(self.seed, device)
         self._programs: dict[Any, Callable[..., torch.Tensor]] = {}
 
-    def words(self, stage: str, step: int, starts: list[int], views: int, per_view: int) -> torch.Tensor:
+    def words(self, stage: str, step: Step, starts: list[int], views: int, per_view: int) -> torch.Tensor:
         """Words of `views` views from each start, concatenated: int64 [len(starts) * views, per_view]."""
         if self.device.type == "cpu":
-            stream = Stream(self.seed, stage, step)
+            stream = Stream(self.seed, stage, step.number)
             return torch.cat([stream.words(start, views, per_view, self.device) for start in starts])
-        at = torch.tensor([[step, STAGES[stage], start] for start in starts])
-        at = at.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else at.to(self.device)
-        key = ("words", len(starts), views, per_view)
+        key = (stage, tuple(starts), views, per_view)
         if key not in self._programs:
-            self._programs[key] = torch.compile(
-                lambda keys, at: addressed_words(keys, at, views, per_view), dynamic=False
-            )
-        return self._programs[key](self._keys, at)
+            places = torch.tensor([[0, STAGES[stage], start] for start in starts]).to(self.device)
+            self._programs[key] = torch.compile(_words_at(places, views, per_view), dynamic=False)
+        return self._programs[key](self._keys, step.tensor)
 
     def __call__(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """Views of pictures [b, ...] from words [count, b, per_view], view by view: float32 [count * b, ...]."""
@@ -94,7 +100,7 @@ class ViewMaker:
         """The compiled program; it is traced after one call, so that tables are on the device by then."""
         self._made(x, flat)
         try:
-            program = torch.compile(make_fx(self._made)(x, flat), dynamic=False)
+            program = torch.compile(make_fx(lambda some, words: self._made(some, words))(x, flat), dynamic=False)
             program(x, flat)
         except torch.cuda.OutOfMemoryError:
             raise
@@ -103,6 +109,16 @@ class ViewMaker:
             warnings.warn(f"views are made without compilation ({reason.strip()[:200]})", stacklevel=2)
             return self._made
         return program  # type: ignore[no-any-return]
+
+
+def _words_at(places: torch.Tensor, views: int, per_view: int) -> Callable[..., torch.Tensor]:
+    """The words of a step at `places` [starts, 3], whose first column is the step's."""
+
+    def words(keys: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        at = torch.cat([step.expand(len(places), 1), places[:, 1:]], dim=1)
+        return addressed_words(keys, at, views, per_view)
+
+    return words
 
 
 def _repeated(x: torch.Tensor, rows: int) -> torch.Tensor:

@@ -54,13 +54,13 @@ def _found(
     make: Callable[[torch.Tensor], torch.Tensor],
     x: torch.Tensor,
     labels: torch.Tensor,
-    epsilon: float,
+    epsilon: float | torch.Tensor,
     steps: int,
     norm: str,
 ) -> torch.Tensor:
     """The attack; `make` makes views [count * b, ...] of pictures [b, ...], with the same noise at every call."""
     ascend = _ASCENDS[choose("norm", norm, _ASCENDS)]
-    if not epsilon:
+    if isinstance(epsilon, float) and not epsilon:
         return x.detach()
     with same_statistics(network) as own:
 
@@ -91,7 +91,7 @@ class Adversarial(Loss):
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count)
-        reached = min(1.0, batch.done / self.warmup) if self.warmup else 1.0
+        reached = torch.as_tensor(batch.done / self.warmup).clamp(max=1) if self.warmup else 1.0
         attacked = words[: self.views]
         found = _found(
             batch.network,

@@ -43,20 +43,20 @@ def gradient(objective: Objective, x: torch.Tensor) -> torch.Tensor:
         return torch.autograd.grad(objective(leaf), leaf)[0]
 
 
-def ascend_l2(objective: Objective, x: torch.Tensor, epsilon: float, steps: int) -> torch.Tensor:
+def ascend_l2(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tensor, steps: int) -> torch.Tensor:
     """Pictures in [0, 1] within L2 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps along the normalised
     gradient of the objective. [Salman2019]"""
-    moved = x
+    moved, tiny = x, torch.finfo(x.dtype).tiny
     for _ in range(steps):
         slope = gradient(objective, moved).flatten(1)
-        slope = slope / slope.norm(dim=1, keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
+        slope = slope / slope.norm(dim=1, keepdim=True).clamp(min=tiny)
         change = (moved - x).flatten(1) + 2 * epsilon / steps * slope
-        change = change * (epsilon / change.norm(dim=1, keepdim=True).clamp(min=epsilon))
+        change = change * (epsilon / change.norm(dim=1, keepdim=True).clamp(min=tiny)).clamp(max=1)
         moved = (x + change.view_as(x)).clamp(0, 1)
     return moved
 
 
-def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float, steps: int) -> torch.Tensor:
+def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tensor, steps: int) -> torch.Tensor:
     """Pictures in [0, 1] within L1 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps.
 
     A step moves the hundredth of the numbers that have the largest gradients, equally far; numbers that would leave [0, 1] do
@@ -74,7 +74,7 @@ def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float, steps: int)
     return moved
 
 
-def into_l1_ball(change: torch.Tensor, epsilon: float) -> torch.Tensor:
+def into_l1_ball(change: torch.Tensor, epsilon: float | torch.Tensor) -> torch.Tensor:
     """The nearest points, in L2, to the rows of `change` [b, numbers] whose L1 norm is at most `epsilon`. [Duchi2008]"""
     size = change.abs()
     ordered = size.sort(dim=1, descending=True).values

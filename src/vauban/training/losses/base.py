@@ -25,7 +25,7 @@ class Batch:
 
     `network`: from views [rows, ...] to scores [rows, classes], in training mode. `x` [b, ...]: uint8 pictures on the grid of
     `levels`, or floats (`levels` None). `labels`: int64 [b], or probabilities [b, classes]. `words(count)`: new random words
-    at every call, int64 [count, b, words of a view]. `done`: the fraction of training that is done, 0 to 1.
+    at every call, int64 [count, b, words of a view]. `done`: the fraction of training that is done, 0 to 1 (on a GPU a tensor).
     """
 
     network: torch.nn.Module
@@ -34,7 +34,7 @@ class Batch:
     smoothing: Smoothing
     levels: int | None
     words: Callable[[int], torch.Tensor]
-    done: float = 0.0
+    done: float | torch.Tensor = 0.0
     label_smoothing: float = 0.0
 
     @property
