@@ -371,3 +371,16 @@ def test_a_loss_of_another_package_is_a_dataclass() -> None:
     assert LOSSES.accept(Theirs) is Theirs
     with pytest.raises(BadInput, match="is no loss"):
         LOSSES.accept(lambda batch: None)
+
+
+@pytest.mark.parametrize("name", ["consistency", "type2", "adversarial"])
+def test_losses_are_float32_under_autocast_and_train_every_parameter(name: str) -> None:
+    network = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, CLASSES)
+    )
+    batch = Batch(**{**vars(batch_of(build("gaussian:sigma=0.25"))), "network": network})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, scores = vb.losses.build(name)(batch)
+    loss.backward()
+    assert loss.dtype == scores.dtype == torch.float32
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
