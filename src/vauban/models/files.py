@@ -148,10 +148,9 @@ def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mappin
 def _state(spec: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a module's tensors under the names that they have in a file, those of public weights."""
     if whole := composed(spec):
+        if _names_code(spec):
+            raise BadInput(f"{spec} holds other people's code, which one file cannot hold with others: save each part")
         split = _split(state, whole.names, f"the module to save as {spec}")
-        for part in whole.parts:
-            if imported(part):
-                raise BadInput(f"{part} is other people's code, which one file cannot hold with others: save each part")
         return {
             name + key: tensor
             for part, some, name in zip(whole.parts, split, whole.names, strict=True)
@@ -184,7 +183,7 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def how_to_load(path: str | Path) -> str:
-    """Return the options by which a command takes a model file: the file alone, or the code it belongs to with the file as weights.
+    """Return the options by which a command takes a model file: the file, or the code it belongs to with the file as weights.
 
     A file never chooses code to run: what it belongs to is shown to a person, who gives it as --model or does not.
     """
