@@ -33,8 +33,8 @@ class DnCnn(nn.Module):
 class UNet(nn.Module):
     """Predicts the noise of a picture at scales that are halved `depth` times, and returns the picture without it.
 
-    Each scale is twice as wide as the one before: two convolutions on the way down and two on the way up, where the result of the way down is joined. Sides that
-    cannot be halved `depth` times are padded with zeros, and the result is cropped.
+    Each scale is twice as wide as the one before: two convolutions on the way down and two on the way up, where the result of the
+    way down is joined. Sides that cannot be halved `depth` times are padded with zeros, and the result is cropped.
     """
 
     def __init__(self, depth: int, width: int, channels: int):
