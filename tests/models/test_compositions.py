@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import vauban as vb
 from vauban import models
@@ -90,6 +91,20 @@ def test_the_rest_is_asked_in_one_shape_however_many_are_left():
     last.shapes.clear()
     whole(agreeing.expand(ROWS, 1, 6, 6))
     assert last.shapes == []
+
+
+def test_no_program_is_compiled_for_a_number_of_views_that_are_left():
+    whole = Ensemble([tiny(i).module for i in range(3)], consensus=2)
+    counter = CompileCounter()
+    compiled = torch.compile(whole, backend=counter, dynamic=False)
+    agreeing = views()[whole.asked(views()).members == 2][:1]
+    frames = set()
+    with torch.inference_mode():
+        for count in range(0, ROWS, 5):
+            some = torch.cat([views()[:count], agreeing.expand(ROWS - count, 1, 6, 6)])
+            assert torch.equal(compiled(some), whole(some))
+            frames.add(counter.frame_count)
+    assert len(frames) == 1
 
 
 def scores_of_orders(model: nn.Module, seed: int = 0):
