@@ -160,6 +160,14 @@ def test_files_joined_in_a_text_are_the_model_of_one_file(files, tmp_path):
         assert models.load(models.canonical(joined.spec), tmp_path / "whole.safetensors").spec == joined.spec
 
 
+def test_tensors_of_a_file_are_filled_in_behind_normalisations(tmp_path):
+    spec = "dncnn:channels=1,depth=2,width=2 > cnn-small:size=6,mean=0.5 + cnn-small:size=6,std=0.5"
+    one, other = (models.build(spec, seed=seed) for seed in (1, 2))
+    models.save(tmp_path / "x.safetensors", one, spec, {})
+    models.files.fill(other, models.weights.read_weights(tmp_path / "x.safetensors")[0], "x")
+    assert torch.equal(one.eval()(views()), other.eval()(views()))
+
+
 def test_wrapped_compositions_are_saved(files, tmp_path):
     joined = models.load(f"{files[3]} > {files[0]}")
     models.save(tmp_path / "w.safetensors", nn.DataParallel(joined.module), joined.spec, {})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vauban.engine.network import votes_of
-from vauban.models.composition import check_members
+from vauban.models.composition import check_members, member_names
 
 
 class Ensemble(nn.Module):
@@ -36,6 +36,11 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         check_members(len(self.members), consensus)
         self.consensus = consensus
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """The members, by what the names of their tensors begin with."""
+        return dict(zip(member_names(len(self.members)), self.members, strict=True))
 
     def extra_repr(self) -> str:
         return f"consensus={self.consensus}"

@@ -138,7 +138,7 @@ ARCHITECTURES |= {
     "wideresnet-silu": Architecture(
         "vauban.models.wideresnet:wideresnet_silu",
         _parameters(channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)),
-        "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, fast in bf16 on GPUs",
+        "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, made for bf16 on GPUs",
     ),
     "wong-mnist": Architecture(
         "vauban.models.cnn:wong_mnist",
