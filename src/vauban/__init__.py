@@ -68,8 +68,8 @@ __all__ = [
     "Uniform",
     "denoise",
     "derive",
-    "losses",
     "ensemble",
+    "losses",
 ]
 
 

@@ -42,5 +42,6 @@ REFERENCES = {
     "IEEE Transactions on Image Processing 26(7), 2017.",
     "Salman2020": "Salman, Sun, Yang, Kapoor, Kolter. Denoised Smoothing: A Provable Defense for Pretrained Classifiers. "
     "NeurIPS 2020.",
-    "Horvath2022": "Horváth, Müller, Fischer, Vechev. Boosting Randomized Smoothing with Variance Reduced Classifiers. ICLR 2022.",
+    "Horvath2022": "Horváth, Müller, Fischer, Vechev. Boosting Randomized Smoothing with Variance Reduced Classifiers. "
+    "ICLR 2022.",
 }

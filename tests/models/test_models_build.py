@@ -35,6 +35,12 @@ def test_names_and_parameters_need_no_torch():
         ("resnet50", 25_557_032),
         ("resnet110", 1_730_714),
         ("wideresnet40-2", 2_243_546),
+        ("resnet50-cifar", 23_520_842),
+        ("resnet18:width=32", 2_797_610),
+        ("wideresnet-silu", 17_288_330),
+        ("wong-mnist", 166_406),
+        ("mlp:features=30,classes=2,width=16,depth=3", 30 * 16 + 16 + 2 * (16 * 16 + 16) + 16 * 2 + 2),
+        ("dncnn", 558_400),
     ],
 )
 def test_networks_have_the_published_number_of_parameters(spec, count):
@@ -56,6 +62,14 @@ def test_networks_have_the_published_number_of_parameters(spec, count):
         ("resnet110", (3, 32, 32), 10),
         ("wideresnet40-2:classes=100", (3, 32, 32), 100),
         ("resnet50:classes=5", (3, 64, 64), 5),
+        ("resnet50-cifar:width=8,channels=6", (6, 16, 16), 10),
+        ("resnet18:width=8", (3, 15, 15), 10),
+        ("wideresnet-silu:width=8,blocks=1,channels=4", (4, 17, 15), 10),
+        ("wong-mnist:size=29,channels=2", (2, 29, 29), 10),
+        ("mlp:features=5,classes=3,width=4,depth=1,mean=1/2/3/4/5,std=0.5", (5,), 3),
+        ("mlp:features=12,mean=0.5", (3, 2, 2), 10),
+        ("dncnn:depth=3,width=4 > cnn-small:channels=3,size=9", (3, 9, 9), 10),
+        ("unet:depth=2,width=4 > cnn-small:channels=3,size=9", (3, 9, 9), 10),
     ],
 )
 def test_networks_turn_pictures_into_finite_scores(spec, shape, classes):
@@ -96,6 +110,10 @@ def test_networks_turn_pictures_into_finite_scores(spec, shape, classes):
             },
         ),
         ("resnet18", 122, {"layer4.0.downsample.0.weight": (512, 256, 1, 1), "fc.bias": (10,)}),
+        ("resnet18:width=16", 122, {"layer4.0.downsample.0.weight": (128, 64, 1, 1), "fc.bias": (10,)}),
+        ("resnet50-cifar", 320, {"conv1.weight": (64, 3, 3, 3), "layer3.5.conv3.weight": (1024, 256, 1, 1)}),
+        ("wong-mnist", 8, {"0.weight": (16, 1, 4, 4), "2.bias": (32,), "5.weight": (100, 1568), "7.bias": (10,)}),
+        ("dncnn", 93, {"dncnn.0.bias": (64,), "dncnn.3.running_var": (64,), "dncnn.47.weight": (3, 64, 3, 3)}),
         ("wideresnet40-2", 227, {"block1.layer.0.convShortcut.weight": (32, 16, 1, 1), "fc.weight": (10, 128)}),
     ],
 )
@@ -151,6 +169,66 @@ def test_specs_have_one_canonical_text():
     assert models.canonical("a.b:make:x=1") == "a.b:make:x=1"
 
 
+def test_the_usual_width_leaves_text_and_fingerprint_as_they_were():
+    assert models.canonical("resnet18:width=64") == models.canonical("resnet18") == "resnet18:channels=3,classes=10"
+    assert models.canonical("resnet18:width=32").endswith(",width=32")
+
+
+def test_features_are_normalised_one_by_one():
+    plain = models.build("mlp:features=3,classes=2", seed=1)
+    shifted = models.build("mlp:features=3,classes=2,mean=0.1/0.2/0.3,std=2", seed=1)
+    x = torch.rand(4, 3)
+    assert torch.equal(shifted(x), plain((x - torch.tensor([0.1, 0.2, 0.3])) / 2))
+    with pytest.raises(BadInput, match="takes 3 features; views have 4: give features=4"):
+        plain(torch.rand(2, 4))
+
+
+@pytest.mark.parametrize("spec", ["dncnn:depth=3,width=4,channels=2", "unet:depth=3,width=4,channels=2"])
+def test_denoisers_return_the_picture_without_what_they_predict(spec):
+    net = models.build(spec, seed=0).eval()
+    x = torch.rand(2, 2, 9, 14)
+    assert net(x).shape == x.shape
+    last = list(net.modules())[-1] if spec.startswith("dncnn") else net.last
+    for tensor in last.parameters():
+        torch.nn.init.zeros_(tensor)
+    assert torch.equal(net(x), x)
+
+
+def test_new_blocks_are_their_shortcuts():
+    net = models.build("wideresnet-silu:width=8,blocks=2", seed=0).eval()
+    x = torch.rand(2, 8, 6, 6)
+    assert torch.equal(net.blocks[1](x), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec"),
+    [
+        ((13,), "mlp:features=13,classes=3,width=256,depth=2"),
+        ((2, 5), "mlp:features=10,classes=3,width=256,depth=2"),
+        ((1, 28, 28), "cnn-small:channels=1,classes=3,size=28"),
+        ((2, 28, 28), "cnn-small:channels=2,classes=3,size=28"),
+        ((1, 20, 30), "resnet18:channels=1,classes=3"),
+        ((6, 32, 32), "resnet18:channels=6,classes=3"),
+    ],
+)
+def test_every_shape_of_views_has_a_default_network(shape, spec):
+    assert models.default_for(shape, 3) == spec
+    assert models.build(spec, seed=0).eval()(torch.rand(2, *shape)).shape == (2, 3)
+
+
+def test_composed_models_and_features_are_fitted_to_views():
+    fitted = models.fitting("dncnn:depth=3 > cnn", channels=1, classes=4, size=20)
+    assert fitted == "dncnn:channels=1,depth=3,width=64 > cnn:channels=1,classes=4,size=20"
+    assert models.fitting_views("mlp", (1, 4, 4), 2) == "mlp:features=16,classes=2,width=256,depth=2"
+    for spec, shape, words in (
+        ("resnet18", (7,), "takes pictures, and views have the shape"),
+        ("cnn", (1, 4, 5), "takes square pictures, and views are 4x5"),
+        ("mlp:features=3", (4,), "features=3 in mlp:features=3, where views have 4"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            models.fitting_views(spec, shape, 2)
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -162,6 +240,14 @@ def test_specs_have_one_canonical_text():
         ("resnet18:mean=0.1/0.2", "2 numbers for 3 channels"),
         ("cnn:std=0", "above zero"),
         ("cnn:mean=nan", "finite"),
+        ("mlp:features=3,mean=0.1/0.2", "2 numbers for 3 features; give one, or one per feature"),
+        ("dncnn:depth=1", "the least is 2"),
+        ("a.safetensors+", "nothing on one side"),
+        ("cnn > dncnn", "a denoiser .dncnn, unet. is needed there"),
+        ("cnn + dncnn", "a classifier is needed there"),
+        ("dncnn > dncnn > cnn", "more than one >"),
+        ("ensemble:consensus=1+cnn+cnn+cnn", "the first 2 to 2 models may be asked first"),
+        ("ensemble+cnn", "two or more are needed"),
     ],
 )
 def test_wrong_specs_say_what_is_right(spec, words):
@@ -236,8 +322,8 @@ def test_errors_of_other_code_are_not_hidden(factory):
 
 
 def test_listing_can_be_built():
-    rows = models.describe()
-    assert {row.name for row in rows[:-1]} == set(models.ARCHITECTURES)
+    rows = {row.name: row for row in models.describe()}
+    assert set(rows) - set(models.ARCHITECTURES) == {"package.module:callable", "MODEL+MODEL+…", "DENOISER>MODEL"}
     with torch.device("meta"):
-        for row in rows[:-1]:
-            models.build(row.written)
+        for name in models.ARCHITECTURES:
+            models.build(rows[name].written)

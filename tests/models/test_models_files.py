@@ -205,6 +205,41 @@ def test_models_of_other_code_are_saved_and_loaded_by_name(tmp_path, monkeypatch
     assert models.load(spec).num_classes == 4
 
 
+def test_a_file_says_how_it_is_loaded_and_its_metadata_is_read_without_its_network(tmp_path, net, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    models.save("own.safetensors", net, TINY, {"accuracy": "0.9"})
+    assert models.how_to_load("own.safetensors") == "--model own.safetensors"
+    models.save("a b.safetensors", net, "never_imported:Net:width=3", {"accuracy": "0.8"})
+    assert models.how_to_load("a b.safetensors") == "--model never_imported:Net:width=3 --weights 'a b.safetensors'"
+    assert models.read_metadata("a b.safetensors") == {"accuracy": "0.8"}
+    torch.save(net.state_dict(), "plain.pt")
+    assert models.how_to_load("plain.pt") == "--model ARCHITECTURE --weights plain.pt"
+    for path in ("missing.safetensors", "missing.pt"):
+        with pytest.raises(BadInput, match="do not exist"):
+            models.how_to_load(path)
+
+
+def test_no_file_chooses_code_by_way_of_a_composition(tmp_path, net, monkeypatch):
+    (tmp_path / "planted.py").write_text("import pathlib; pathlib.Path('was-run').touch()")
+    monkeypatch.chdir(tmp_path)
+    for spec in ("planted:make + planted:make", "dncnn:channels=1 > planted:make"):
+        safetensors.torch.save_file(net.state_dict(), "evil.safetensors", {"vauban_model": spec})
+        with pytest.raises(BadInput, match="no file may choose code to run"):
+            models.load("evil.safetensors")
+        with pytest.raises(BadInput, match="which one file cannot hold with others: save each part"):
+            models.save("x.safetensors", models.build("cnn + cnn").eval(), "planted:make + planted:make", {})
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_residual_networks_are_read_under_both_usual_sets_of_names(tmp_path):
+    net = models.build("resnet18:channels=1,classes=2,width=4", seed=0)
+    theirs = {n.replace("downsample", "shortcut").replace("fc.", "linear."): t for n, t in net.state_dict().items()}
+    torch.save({"net": {f"module.{n}": t for n, t in theirs.items()}, "acc": 1.0, "epoch": 3}, tmp_path / "ckpt.pth")
+    loaded = models.load("resnet18:channels=1,classes=2,width=4", tmp_path / "ckpt.pth")
+    x = torch.rand(1, 1, 8, 8)
+    assert torch.equal(loaded.module(x), net.eval()(x))
+
+
 def test_random_weights_must_be_asked_for(net):
     with pytest.raises(BadInput, match=r"has no weights; give a file of weights .*weights=FILE, or allow_random=True"):
         models.load(BARE)

@@ -279,8 +279,18 @@ def check_independence(
     `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
     is a view, or a block of views. The same shape is run 3 to `most_repeats` times, for about two seconds; then, for each bit of
     a part's position, the parts that have it are replaced, and those that have not, so that every part gets another neighbour;
-    scores of parts that stay must match bit for bit. `check` may refuse the first scores.
+    scores of parts that stay must match bit for bit. `check` may refuse the first scores. Where a module asks some networks about
+    some views only (it has `probing`), all this is done a second time while it asks them about half of all views.
     """
+    modules: Any = model.modules() if isinstance(model, nn.Module) else ()
+    sometimes = [one for one in modules if getattr(one, "probing", True) is False]
+    try:
+        for one in sometimes:
+            one.probing = True
+        agree = not sometimes or check_independence(reordered, parts, model, check, LEAST_REPEATS)
+    finally:
+        for one in sometimes:
+            one.probing = False
     own = torch.arange(parts)
 
     def scores(order: torch.Tensor) -> torch.Tensor:
@@ -304,7 +314,6 @@ def check_independence(
                 "the model's answer to a view depends on the other views of the batch: a base classifier that judges each "
                 "view by itself is needed (is a normalisation layer still training? call model.eval())"
             )
-    agree = True
     for order in (own.roll(1), own.flip(0)):
         expected, found = first[order].flatten(0, 1), scores(order).flatten(0, 1)
         agree &= torch.equal(expected, found)

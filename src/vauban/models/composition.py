@@ -11,6 +11,9 @@ from vauban.specs import Parameter, Spec, natural, read_params
 ENSEMBLE = "ensemble"
 """The first piece of an ensemble's text, which holds its rule."""
 
+DENOISED_NAMES = ("denoiser.", "classifier.")
+"""What the names of the tensors of a denoiser and its classifier begin with."""
+
 _PLUS = re.compile(r"(?<!\d[eE])\+|\+(?!\d)")  # not that of a number such as 1e+5
 _RULE = {"consensus": Parameter(natural, default=0)}
 
@@ -30,8 +33,8 @@ class Ensembled:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the tensors of each part begin with in a file."""
-        return tuple(f"members.{i}." for i in range(len(self.parts)))
+        """What the names of each part's tensors begin with, in a file as in the module."""
+        return member_names(len(self.parts))
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,16 @@ class Denoised:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the tensors of each part begin with in a file."""
-        return ("denoiser.", "classifier.")
+        """What the names of each part's tensors begin with, in a file as in the module."""
+        return DENOISED_NAMES
 
 
 Composed = Ensembled | Denoised
+
+
+def member_names(members: int) -> tuple[str, ...]:
+    """What the names of each member's tensors begin with."""
+    return tuple(f"members.{i}." for i in range(members))
 
 
 def check_members(members: int, consensus: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from vauban.errors import BadInput
+from vauban.models.composition import DENOISED_NAMES
 
 
 class Denoised(nn.Module):
@@ -16,6 +17,11 @@ class Denoised(nn.Module):
     def __init__(self, denoiser: nn.Module, classifier: nn.Module):
         super().__init__()
         self.denoiser, self.classifier = denoiser, classifier
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """Denoiser and classifier, by what the names of their tensors begin with."""
+        return dict(zip(DENOISED_NAMES, (self.denoiser, self.classifier), strict=True))
 
     def forward(self, views: Tensor) -> Tensor:
         clean = self.denoiser(views)

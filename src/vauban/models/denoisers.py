@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -29,18 +31,18 @@ class DnCnn(nn.Module):
 
 
 class UNet(nn.Module):
-    """Predicts the noise of a picture at `depth` scales, each half as large and twice as wide, and returns the picture without it.
+    """Predicts the noise of a picture at scales that are halved `depth` times, and returns the picture without it.
 
-    Every scale is two convolutions on the way down and two on the way up, where the result of the way down is joined. Sides that
-    cannot be halved `depth` times are padded with zeros, and the result is cropped.
+    Each scale is twice as wide as the one before: two convolutions on the way down and two on the way up, where the result of the
+    way down is joined. Sides that cannot be halved `depth` times are padded with zeros, and the result is cropped.
     """
 
     def __init__(self, depth: int, width: int, channels: int):
         super().__init__()
         widths = [width << level for level in range(depth + 1)]
         self.first = _pair(channels, width)
-        self.down = nn.ModuleList(_pair(a, b, stride=2) for a, b in zip(widths[:-1], widths[1:], strict=True))
-        self.up = nn.ModuleList(_pair(a + b, a) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.down = nn.ModuleList(_pair(a, b, stride=2) for a, b in pairwise(widths))
+        self.up = nn.ModuleList(_pair(a + b, a) for a, b in pairwise(widths))
         self.last = nn.Conv2d(width, channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
 
@@ -52,7 +54,9 @@ class UNet(nn.Module):
             scales.append(down(scales[-1]))
         found = scales.pop()
         for up in reversed(self.up):
-            found = up(torch.cat([scales.pop(), functional.interpolate(found, scale_factor=2.0, mode="nearest")], dim=1))
+            found = up(
+                torch.cat([scales.pop(), functional.interpolate(found, scale_factor=2.0, mode="nearest")], dim=1)
+            )
         return x - self.last(found)[:, :, :height, :width]
 
 

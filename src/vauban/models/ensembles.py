@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vauban.engine.network import votes_of
-from vauban.models.composition import check_members
+from vauban.models.composition import check_members, member_names
 
 
 class Ensemble(nn.Module):
@@ -37,6 +37,11 @@ class Ensemble(nn.Module):
         check_members(len(self.members), consensus)
         self.consensus = consensus
 
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """The members, by what the names of their tensors begin with."""
+        return dict(zip(member_names(len(self.members)), self.members, strict=True))
+
     def extra_repr(self) -> str:
         return f"consensus={self.consensus}"
 
@@ -44,9 +49,16 @@ class Ensemble(nn.Module):
         if not self.consensus:
             return self._sum(views, 0, None) / len(self.members)
         first = [_wide(member(views)) for member in self.members[: self.consensus]]
-        total = sum(first[1:], first[0])
-        left = (self._left(first) | _half(views) if self.probing else self._left(first)).nonzero().flatten()
-        answer = total / self.consensus
+        left = self._left(first) | _half(views) if self.probing else self._left(first)
+        return self._ask_others(views, sum(first[1:], first[0]), left)
+
+    @torch.compiler.disable
+    def _ask_others(self, views: Tensor, total: Tensor, mask: Tensor) -> Tensor:
+        """The answers [rows, classes], from the first members' `total` and, where `mask` says so, those of the others.
+
+        Never compiled: a compiler would make a program of its own, with other rounding, for every number of views that are left.
+        """
+        answer, left = total / self.consensus, mask.nonzero().flatten()
         size = chunk_size(len(views))
         for begin in range(0, len(left), size):
             chunk = left[begin : begin + size]

@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
 from vauban.files import replace_file
-from vauban.models.building import assembled, build_bare, build_imported, normalise_as, source_digest
+from vauban.models.building import assembled, build, build_bare, source_digest
 from vauban.models.composition import Composed, composed
+from vauban.models.denoised import Denoised
+from vauban.models.ensembles import Ensemble
+from vauban.models.normalise import without_normalisation
 from vauban.models.registry import canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
 from vauban.specs import Spec
@@ -76,7 +79,10 @@ def load(
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        module = _place(_filled(spec, None if source is None else tensors, str(source)), device)
+        module = build(spec)
+    if source is not None:
+        fill(module, tensors, str(source))
+    module = _place(module, device)
     code = source_digest(foreign) if foreign else ""
     return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), metadata, code)
 
@@ -107,22 +113,15 @@ def one_of(what: str, numbers: Iterable[int | None], spec: str) -> int | None:
     return known.pop() if known else None
 
 
-def _filled(spec: str, tensors: Mapping[str, Tensor] | None, source: str) -> nn.Module:
-    """Return the module of a canonical text with these tensors, or with new ones where none are given."""
-    if whole := composed(spec):
-        split = [None] * len(whole.parts) if tensors is None else _split(tensors, whole.names, source)
-        return assembled(
-            whole,
-            [
-                _filled(part, some, f"{source} ({name[:-1]})")
-                for part, some, name in zip(whole.parts, split, whole.names, strict=True)
-            ],
-        )
-    foreign = imported(spec)
-    net = build_imported(foreign) if foreign else build_bare(spec)
-    if tensors is not None:
+def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Load a file's tensors into a network or a composed model of Vauban's, behind its normalisation if it has one."""
+    if isinstance(module, Ensemble | Denoised):
+        parts = module.parts
+        for (name, part), some in zip(parts.items(), _split(tensors, list(parts), source), strict=True):
+            fill(part, some, f"{source} ({name[:-1]})")
+    else:
+        net = without_normalisation(module)
         net.load_state_dict(fit(tensors, net.state_dict(), source))
-    return net if foreign else normalise_as(spec, net)
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:
@@ -148,10 +147,9 @@ def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mappin
 def _state(spec: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a module's tensors under the names that they have in a file, those of public weights."""
     if whole := composed(spec):
+        if _names_code(spec):
+            raise BadInput(f"{spec} holds other people's code, which one file cannot hold with others: save each part")
         split = _split(state, whole.names, f"the module to save as {spec}")
-        for part in whole.parts:
-            if imported(part):
-                raise BadInput(f"{part} is other people's code, which one file cannot hold with others: save each part")
         return {
             name + key: tensor
             for part, some, name in zip(whole.parts, split, whole.names, strict=True)
@@ -184,7 +182,7 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def how_to_load(path: str | Path) -> str:
-    """Return the options by which a command takes a model file: the file alone, or the code it belongs to with the file as weights.
+    """Return the options by which a command takes a model file: the file, or the code it belongs to with the file as weights.
 
     A file never chooses code to run: what it belongs to is shown to a person, who gives it as --model or does not.
     """

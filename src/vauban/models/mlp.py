@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 from vauban.errors import BadInput
@@ -18,7 +20,7 @@ class Mlp(nn.Module):
         self.features = features
         sides = [features, *[width] * depth, classes]
         layers: list[nn.Module] = []
-        for inside, outside in zip(sides[:-1], sides[1:], strict=True):
+        for inside, outside in pairwise(sides):
             layers += [nn.Linear(inside, outside), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
 

@@ -28,6 +28,12 @@ class Normalise(nn.Module):
         return ((x.flatten(1) if self.flat else x) - self.mean) / self.std
 
 
+def without_normalisation(module: nn.Module) -> nn.Module:
+    """Return the network behind a `Normalise`, or the module itself where there is none."""
+    behind = isinstance(module, nn.Sequential) and len(module) == 2 and isinstance(module[0], Normalise)
+    return module[1] if isinstance(module, nn.Sequential) and behind else module
+
+
 def normalised(
     net: nn.Module, mean: tuple[float, ...] | None, std: tuple[float, ...] | None, flat: bool = False
 ) -> nn.Module:

@@ -137,10 +137,8 @@ ARCHITECTURES |= {
     ),
     "wideresnet-silu": Architecture(
         "vauban.models.wideresnet:wideresnet_silu",
-        _parameters(
-            channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)
-        ),
-        "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, fast in bf16 on GPUs",
+        _parameters(channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)),
+        "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, made for bf16 on GPUs",
     ),
     "wong-mnist": Architecture(
         "vauban.models.cnn:wong_mnist",
@@ -309,7 +307,9 @@ def describe() -> list[ModelListing]:
     """Return one row for each network, one for models built by code outside Vauban, and two for models made of models."""
     rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
     own = "any callable from [batch, channels, height, width] to scores, built by your own code"
-    several = "an ensemble: scores are averaged; the rest is asked only where the first K disagree (consensus=0 asks all)"
+    several = (
+        "an ensemble: scores are averaged; the rest is asked only where the first K disagree (consensus=0 asks all)"
+    )
     front = "a denoiser in front of a classifier"
     return [
         *rows,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vauban.errors import BadInput
+
+T = TypeVar("T")
 
 SAFE = ".safetensors"
 PICKLED = (".pt", ".pth", ".bin", ".tar", ".ckpt")
@@ -26,10 +28,7 @@ _ADVICE = "save only the weights: torch.save(model.state_dict(), path), or use s
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a weight file by name, and its metadata (only safetensors files have any)."""
-    if not path.is_file():
-        raise BadInput(
-            f"the weights {path} do not exist (current folder: {Path.cwd()}); give the path of a weight file"
-        )
+    _check_file(path)
     if path.suffix == SAFE:
         return _safetensors(path)
     if path.suffix in PICKLED:
@@ -39,13 +38,17 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def read_header(path: Path) -> dict[str, str]:
     """Return the metadata of a safetensors file without reading its tensors; other formats have none."""
+    _check_file(path)
     if path.suffix != SAFE:
         return {}
-    try:
-        with safe_open(path, framework="pt") as opened:
-            return dict(opened.metadata() or {})
-    except (SafetensorError, OSError) as problem:
-        raise BadInput(f"{path} is not a readable safetensors file ({problem}); fetch or save it again") from None
+    return _opened(path, lambda opened: dict(opened.metadata() or {}))
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise BadInput(
+            f"the weights {path} do not exist (current folder: {Path.cwd()}); give the path of a weight file"
+        )
 
 
 def fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
@@ -118,9 +121,16 @@ def _few(texts: Iterable[str], count: int) -> str:
 
 
 def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    def everything(opened: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
+        return {name: opened.get_tensor(name) for name in opened.keys()}, dict(opened.metadata() or {})  # noqa: SIM118
+
+    return _opened(path, everything)
+
+
+def _opened(path: Path, read: Callable[[Any], T]) -> T:
     try:
         with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}, dict(opened.metadata() or {})  # noqa: SIM118
+            return read(opened)
     except (SafetensorError, OSError) as problem:
         raise BadInput(f"{path} is not a readable safetensors file ({problem}); fetch or save it again") from None
 

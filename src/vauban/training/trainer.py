@@ -263,10 +263,13 @@ class _Loop:
 
 def load_into(network: torch.nn.Module, path: Path) -> None:
     """Load weights from a file, or from a training's checkpoint, into a network."""
+    from vauban.models.files import fill
     from vauban.models.weights import fit, read_weights
 
-    tensors = read_state(path)["network"] if path.name.endswith(".checkpoint") else read_weights(path)[0]
-    network.load_state_dict(fit(tensors, network.state_dict(), str(path)))
+    if path.name.endswith(".checkpoint"):
+        network.load_state_dict(fit(read_state(path)["network"], network.state_dict(), str(path)))
+    else:
+        fill(network, read_weights(path)[0], str(path))
 
 
 def _made_by(
