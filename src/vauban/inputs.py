@@ -81,7 +81,7 @@ class Batch:
     spec: str
     sha256: str
     names: list[str] | None = None
-    selection: Selection = Selection()
+    selection: Selection | None = None
 
     @property
     def shape(self) -> torch.Size:

@@ -77,6 +77,6 @@ def show_announcement(folder: Path, certs: Certificates, json: bool) -> None:
         return
     typer.echo(f"announced: {announced}\nnonce from: {source}")
     typer.echo(
-        f"No vote is cast. Publish the hash and {folder}/manifest.json before that value exists, keep {folder}/seed secret, and then "
-        "give the same command with --nonce VALUE in place of --announce and --nonce-from."
+        f"No vote is cast. Publish the hash and {folder}/manifest.json before that value exists, keep {folder}/seed secret, and "
+        "then give the same command with --nonce VALUE in place of --announce and --nonce-from."
     )

@@ -33,7 +33,7 @@ class OpenedRun(ABC):
     def verify(self, *, announced: str | None = None, nonce: str | None = None, data: Any = None) -> Verdict:
         """Recompute every claim from the votes in the folder; raises at the first lie.
 
-        `announced`, `nonce`: what was published of an announced run; `data`: the whole data set of the run, to compare its inputs.
+        `announced`, `nonce`: what was published of an announced run; `data`: the run's whole data set, to compare its inputs.
         """
         return verify_run(self.path, announced=announced, nonce=nonce, data=data)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from vauban.errors import RunRefused
 from vauban.files import replace_file, write_json
 from vauban.runs.manifest import FILE
-from vauban.runs.store import RunRecord, write_claims
+from vauban.runs.store import EXTENSIONS, RunRecord, extension_lines, extensions_of, write_claims
 from vauban.seed import write_nonce
 
 
@@ -27,5 +27,7 @@ def save_run(path: str | Path, record: RunRecord) -> Path:
     replace_file(
         folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(record.binding)).encode()
     )
+    if extensions_of(record.method):
+        replace_file(folder / EXTENSIONS, "".join(extension_lines(record.method, record.binding)).encode())
     write_claims(folder, record)
     return folder

@@ -31,8 +31,8 @@ def check_rule(path: Path, data: DataSection) -> None:
     right = list(range(0, end, selection.every))[: selection.limit]
     if data.index != right:
         raise Lie(
-            f"{path}: its rule selects {words(selection)}: {_short(right)}; its inputs are {_short(data.index)}, so some were left "
-            "out or put in"
+            f"{path}: its rule selects {words(selection)}: {_short(right)}; its inputs are {_short(data.index)}, so some were "
+            "left out or put in"
         )
     if everything(selection) and data.names is None and selection.sha256 != data.sha256:
         raise Lie(f"{path}: all inputs are taken, but the fingerprint of the data set is not that of the inputs")

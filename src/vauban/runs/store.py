@@ -26,7 +26,7 @@ from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import NONCE_FILE, SYSTEM, Seed, SeedRequest, binding, read_nonce, write_nonce
-from vauban.votes import Record, VoteTable, checked_body, checked_line
+from vauban.votes import Record, SampledVotes, VoteTable, checked_body, checked_line
 
 CLAIMS, SEAL, EXTENSIONS, PICTURE = "claims.csv", "seal.json", "extensions.jsonl", "curve.png"
 
@@ -90,7 +90,7 @@ def sealed_picture(folder: Path) -> bytes | None:
 
 @dataclass(frozen=True)
 class RunRecord(SealedRecord):
-    """The content of a run: its manifest, its method with any extensions, its votes, its seed if known, its nonce if announced."""
+    """The content of a run: manifest, method with any extensions, votes, seed if known, nonce if it is announced."""
 
     manifest: Manifest
     method: Method
@@ -161,6 +161,8 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     """
     manifest = manifests.read(folder) if manifest is None else manifest
     nonce = read_nonce(folder, manifest.identity, manifest.announced) or nonce
+    if manifest.announced and nonce is None and (folder / SampledVotes.file).exists():
+        raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
     run = binding(manifest.identity, nonce)
     method = manifest.method
     extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
@@ -174,8 +176,6 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
         votes.take(records, lambda number: f"{path} line {number + 1}")
     except (ValueError, TypeError) as problem:
         raise Lie(str(problem)) from None
-    if manifest.announced and nonce is None and (length or extended):
-        raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
     return RunRecord(manifest, method, votes, nonce=nonce), length
 
 

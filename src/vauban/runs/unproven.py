@@ -53,9 +53,9 @@ def _seed(folder: Path, record: RunRecord, announced: bool) -> tuple[str, ...]:
         "" if (folder / SEED_FILE).exists() else " Its seed is not shown: until it is, the run is not an announced one."
     )
     return (
-        f"The run was announced as {record.manifest.identity}, by the owner's word before its nonce {record.nonce} existed, which "
-        f"is said to come from {seed.nonce_from!r}; hash and nonce {said}. {_TRIES}: t is the number of announcements that the "
-        "owner published, finished or not.",
+        f"The run was announced as {record.manifest.identity}, by the owner's word before its nonce {record.nonce} existed, "
+        f"which is said to come from {seed.nonce_from!r}; hash and nonce {said}. {_TRIES}: t is the number of announcements that "
+        "the owner published, finished or not.",
         f"An announcement binds only together with a replay: without one, votes could be invented.{shown}",
     )
 
