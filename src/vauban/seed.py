@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vauban.errors import BadInput, Lie, RunRefused
-from vauban.files import canonical, read_json, write_json
+from vauban.files import read_json, write_json
 from vauban.runs.sections import SeedSection
-from vauban.validation import refuse_sampled_settings
+from vauban.validation import check_nonce
 
 FILE, NONCE_FILE = "seed", "nonce.json"
 NUMBER, SYSTEM, ANNOUNCED = KINDS = ("number", "system", "announced")
 """Where a secret comes from: a number that the user gave, or the operating system, whose noise an announced run binds to a nonce
 that did not exist yet."""
-
-_NONCE = re.compile(r"([0-9a-f]{2}){16,64}")
-_LONGEST_SOURCE = 200
 
 
 @dataclass(frozen=True)
@@ -88,99 +84,48 @@ class Seed:
 
 @dataclass(frozen=True)
 class SeedRequest:
-    """What a call says of its seed: nothing, a number, that it announces (`nonce_from`), or the nonce of what it announced."""
+    """What a call says of its seed: nothing, a number, that it announces (`nonce_from`), or the nonce of what it announced.
+
+    `validation.check_seed_request` checks it.
+    """
 
     number: int | None = None
     nonce_from: str | None = None
     nonce: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        number: int | None = None,
-        announce: bool = False,
-        nonce_from: str | None = None,
-        nonce: str | None = None,
-        *,
-        out: Path | str | None = None,
-        exact: str | None = None,
-    ) -> SeedRequest:
-        """The request of a call that writes to `out`, checked; `exact`: the smoothing, if it is exact and has no noise."""
-        if not announce and nonce_from is None and nonce is None:
-            return cls(number)
-        if exact is not None:
-            refuse_sampled_settings(exact, announce=announce or None, nonce_from=nonce_from, nonce=nonce)
-        if out is None:
-            raise BadInput("announce and nonce belong to a run folder, whose manifest is published: give out=… (--out)")
-        if announce and nonce is not None:
-            raise BadInput(
-                "announce and nonce in one call: what is announced has no nonce yet; announce, publish the hash, and give "
-                "--nonce in a second call once it exists"
-            )
-        if number is not None:
-            raise BadInput(
-                f"seed={number} with announce or nonce: a number can be tried beforehand and hides nothing; leave --seed out, "
-                "and the operating system gives the secret"
-            )
-        if nonce is not None:
-            check_nonce(nonce)
-        if announce != (nonce_from is not None):
-            raise BadInput(
-                'announce and nonce_from belong together: say with --announce --nonce-from "WHO/WHAT" which one value, not known '
-                "yet, will be the nonce"
-            )
-        return cls(nonce_from=None if nonce_from is None else _check_source(nonce_from), nonce=nonce)
+    def check(self, folder: Path, identity: str | None, source: str | None) -> None:
+        """Refuse an announcement, or a nonce, that the run in the folder cannot have.
 
-    def check(self, folder: Path, identity: str | None, announced: bool) -> None:
-        """Refuse an announcement, or a nonce, that the run in the folder cannot have; `identity` None: it holds no run."""
-        if self.nonce is None and (self.nonce_from is None or identity is None):
-            return
+        `identity`: of that run, None if there is none; `source`: where its nonce comes from, None if it is not announced.
+        """
         if identity is None:
-            raise RunRefused(
-                f"{folder} holds no announced run: announce it first, with --announce --nonce-from in place of --nonce"
-            )
-        if not announced:
+            if self.nonce is not None:
+                raise RunRefused(
+                    f"{folder} holds no announced run: announce it first, with --announce --nonce-from in place of --nonce"
+                )
+        elif source is not None:
+            self._check_announced(folder, identity, source)
+        elif self.nonce is not None or self.nonce_from is not None:
             raise RunRefused(
                 f"{folder} holds a run that was not announced before its votes, and cannot be afterwards: leave --announce and "
                 "--nonce out to resume it, or announce another one with another --out"
             )
-        kept = read_nonce(folder, identity, announced)
+
+    def _check_announced(self, folder: Path, identity: str, source: str) -> None:
+        kept = read_nonce(folder, identity, announced=True)
+        if kept is None and self.nonce is None and self.nonce_from is None:
+            raise RunRefused(
+                f"{folder} is announced as {identity} and waits for its nonce: give --nonce with the value of {source!r}"
+            )
         if kept is not None and self.nonce_from is not None:
             raise RunRefused(
                 f"{folder} is announced and has its nonce already: leave --announce out to resume it, or announce another run "
                 "with another --out"
             )
-        if kept is not None and self.nonce != kept:
+        if kept is not None and self.nonce not in (None, kept):
             raise RunRefused(
                 f"{folder} has the nonce {kept}, and a second one would be a second try: leave --nonce out to resume it"
             )
-
-
-def check_nonce(nonce: object) -> str:
-    """Check a nonce: 16 to 64 bytes, written as lower-case hex; it is never normalised."""
-    if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
-        raise BadInput(
-            f"nonce {nonce!r}: 16 to 64 bytes in lower-case hex are needed (32 to 128 digits of 0-9a-f, an even number), exactly "
-            "as their source published them"
-        )
-    return nonce
-
-
-def _check_source(nonce_from: str) -> str:
-    if not isinstance(nonce_from, str) or not nonce_from.strip() or not nonce_from.isprintable():
-        raise BadInput(f'nonce_from={nonce_from!r}: a line of text is needed, "WHO/WHAT", such as a round of a beacon')
-    if len(nonce_from) > _LONGEST_SOURCE:
-        raise BadInput(
-            f"nonce_from has {len(nonce_from)} characters: at most {_LONGEST_SOURCE}, one source and one value"
-        )
-    return nonce_from
-
-
-def binding(identity: str, nonce: str | None) -> str:
-    """What votes and seal are bound to: the manifest's identity, and for an announced run the hash of it and its nonce."""
-    if nonce is None:
-        return identity
-    return hashlib.sha256(canonical({"announced": identity, "nonce": nonce}).encode()).hexdigest()
 
 
 def write_nonce(folder: Path, identity: str, nonce: str) -> None:

@@ -32,7 +32,7 @@ from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
-from vauban.validation import check_at_least_one, check_num_classes
+from vauban.validation import check_at_least_one, check_num_classes, check_seed_request
 from vauban.votes import Record
 
 Callback = Callable[[int], None]
@@ -206,8 +206,8 @@ class SmoothedClassifier(AsModule):
             seconds=seconds,
             seed=seed,
         )
-        spec = str(law.spec) if law.exact else None
-        asked = SeedRequest.of(seed, announce, nonce_from, nonce, out=out, exact=spec)
+        check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
+        asked = SeedRequest(seed, nonce_from, nonce)
         method = self._method(settings, batch)
         if method.endless and out is None and seconds is None:
             raise BadInput("stop=anytime has no last vote: say how many seconds it may take, or use grid or target")

@@ -1,4 +1,4 @@
-"""Announced runs: the noise depends on a nonce that did not exist when the manifest was published, and everything else is refused."""
+"""Announced runs: the noise depends on a nonce that did not exist when the manifest was published; all else is refused."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from vauban.models import packaged
 from vauban.replay import replay
 from vauban.runs.store import FolderStore, read_record, write_claims
 from vauban.runs.verify import verify_run
-from vauban.seed import Seed, binding
+from vauban.seed import Seed
 from vauban.smoothing.random import Stream
 
 NONCE, OTHER = "ab" * 16, "cd" * 64
@@ -280,8 +280,19 @@ def test_an_altered_picture_is_found_and_what_is_not_derived_is_said(finished: P
 def test_the_binding_is_the_hash_of_the_nonce_file(finished: Path) -> None:
     text = f'{{"announced":"{identity(finished)}","nonce":"{NONCE}"}}'
     bound = hashlib.sha256(text.encode()).hexdigest()
-    assert binding(identity(finished), NONCE) == bound
+    assert read_record(finished)[0].binding == bound
     assert json.loads((finished / "seal.json").read_text())["nonce.json"] == bound
+
+
+def test_poisoning_runs_have_no_noise_to_announce() -> None:
+    results = Path(__file__).parents[2] / "results"
+    kinds = {path.parent: json.loads(path.read_text()).get("kind") for path in results.glob("*/*/manifest.json")}
+    poisoning = min(folder for folder, kind in kinds.items() if kind == "poisoning")
+    with pytest.raises(RunRefused, match="no noise to announce"):
+        verify_run(poisoning, announced="0" * 64, nonce=NONCE)
+    with pytest.raises(RunRefused, match="no selection to compare"):
+        verify_run(poisoning, data=world()[1])
+    assert CliRunner().invoke(app, ["poison", "certify", "--announce"]).exit_code == 2
 
 
 @pytest.mark.slow

@@ -167,7 +167,8 @@ def test_every_option_of_certify_is_an_argument_of_certify() -> None:
         else:
             assert becomes in arguments, option
     python_only = arguments - set(BECOMES.values())
-    assert python_only == {"self", "y", "index", "order", "picture"}  # a data set brings labels and index; a picture is drawn
+    drawn_or_brought_by_data = {"y", "index", "picture"}
+    assert python_only == {"self", "order", *drawn_or_brought_by_data}
 
 
 def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Selections: a run records by which rule its inputs were taken from which data set, and verify --data applies that rule again."""
+"""Selections: a run records by which rule its inputs were taken from which data set, and verify --data applies it again."""
 
 import json
 import shutil

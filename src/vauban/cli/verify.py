@@ -105,7 +105,7 @@ def _selected(run: Path, spec: str) -> Dataset:
 
     data = read_raw(run).get("data")
     rule = data.get("selection") if isinstance(data, dict) else None
-    every, limit = (rule.get("every"), rule.get("limit")) if isinstance(rule, dict) else (None, None)
+    every, limit = (rule.get("every") or 0, rule.get("limit")) if isinstance(rule, dict) else (0, None)
     readable = all(type(number) is int and number >= 1 for number in (every, 1 if limit is None else limit))
     return load_some(spec, every, limit) if readable else load(spec)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import canonical, read_json
+from vauban.files import canonical, read_json, sha256
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
@@ -105,6 +104,12 @@ class Manifest(AnyManifest):
     def announced(self) -> bool:
         """Whether the run was announced before the nonce of its noise existed."""
         return self.seed is not None and self.seed.kind == ANNOUNCED
+
+    def binding(self, nonce: str | None) -> str:
+        """What votes and seal are bound to: the identity, and for an announced run the hash of it and its nonce."""
+        if nonce is None:
+            return self.identity
+        return sha256(canonical({"announced": self.identity, "nonce": nonce}).encode())
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
         """The law of the run, or of `smoothing`, which must make the same views but may prove another bound."""
@@ -264,7 +269,7 @@ def _check_seed(seed: SeedSection) -> None:
 
 def identity(raw: Mapping[str, Any]) -> str:
     """The sha256 of the canonical JSON of a manifest."""
-    return hashlib.sha256(canonical(raw).encode()).hexdigest()
+    return sha256(canonical(raw).encode())
 
 
 def threat_entries(threat: Threat) -> dict[str, str]:

@@ -25,7 +25,7 @@ from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
 from vauban.seed import FILE as SEED_FILE
-from vauban.seed import NONCE_FILE, SYSTEM, Seed, SeedRequest, binding, read_nonce, write_nonce
+from vauban.seed import NONCE_FILE, SYSTEM, Seed, SeedRequest, read_nonce, write_nonce
 from vauban.votes import Record, SampledVotes, VoteTable, checked_body, checked_line
 
 CLAIMS, SEAL, EXTENSIONS, PICTURE = "claims.csv", "seal.json", "extensions.jsonl", "curve.png"
@@ -101,7 +101,7 @@ class RunRecord(SealedRecord):
     @cached_property
     def binding(self) -> str:
         """The hash that lines of votes and the seal are bound to."""
-        return binding(self.manifest.identity, self.nonce)
+        return self.manifest.binding(self.nonce)
 
     def bound(self, secret: Seed) -> Seed:
         """The seed from which the noise of this run comes: of an announced run, with its hash and nonce."""
@@ -160,10 +160,11 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     `nonce`: of an announced run whose folder does not keep it yet.
     """
     manifest = manifests.read(folder) if manifest is None else manifest
-    nonce = read_nonce(folder, manifest.identity, manifest.announced) or nonce
+    if manifest.announced or (folder / NONCE_FILE).exists():
+        nonce = read_nonce(folder, manifest.identity, manifest.announced) or nonce
     if manifest.announced and nonce is None and (folder / SampledVotes.file).exists():
         raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
-    run = binding(manifest.identity, nonce)
+    run = manifest.binding(nonce)
     method = manifest.method
     extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
     if extended:
@@ -268,15 +269,16 @@ class FolderStore:
     def seed(self, asked: SeedRequest) -> Seed:
         """The seed of the run in the folder; else that of the number asked for, or a fresh one."""
         run = self.manifest
-        asked.check(self.path, None if run is None else run.identity, run is not None and run.announced)
-        if run is None or run.seed is None or asked.number is not None:
+        there = None if run is None else run.seed
+        asked.check(self.path, None if run is None else run.identity, None if there is None else there.nonce_from)
+        if there is None or asked.number is not None:
             return Seed.of(asked.number, asked.nonce_from)
         if not (self.path / SEED_FILE).exists():
             raise RunRefused(
                 f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
             )
-        source = asked.nonce_from or run.seed.nonce_from
-        return replace(Seed.read(self.path), kind=run.seed.kind or SYSTEM, nonce_from=source)
+        source = asked.nonce_from or there.nonce_from
+        return replace(Seed.read(self.path), kind=there.kind or SYSTEM, nonce_from=source)
 
     def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
         """Check that the run in the folder has the same manifest; if there is none, write seed and manifest."""
@@ -287,7 +289,7 @@ class FolderStore:
         else:
             refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest, asked.nonce)
-        self.secret = None if secret is None else self._bound(secret, asked)
+        self.secret = None if secret is None else self._bound(secret)
         self._claims = self._sealed_claims()
         if self._claims is None:
             self._unseal()
@@ -296,16 +298,11 @@ class FolderStore:
             self.record, length = read_record(self.path, self.manifest)
         self._length = length
 
-    def _bound(self, secret: Seed, asked: SeedRequest) -> Seed:
+    def _bound(self, secret: Seed) -> Seed:
         """The seed of the noise; the nonce of an announced run is kept in the folder before its first vote."""
-        there, nonce = self.record.manifest, self.record.nonce
-        if there.announced and nonce is None and asked.nonce_from is None:
-            raise RunRefused(
-                f"{self.path} is announced as {there.identity} and waits for its nonce: give --nonce with the value of "
-                f"{secret.nonce_from}"
-            )
+        identity, nonce = self.record.manifest.identity, self.record.nonce
         if nonce is not None and not (self.path / NONCE_FILE).exists():
-            write_nonce(self.path, there.identity, nonce)
+            write_nonce(self.path, identity, nonce)
         return self.record.bound(secret)
 
     def _start_new(self, manifest: Manifest, secret: Seed | None) -> None:

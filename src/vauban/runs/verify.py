@@ -21,7 +21,8 @@ from vauban.runs.selection import check_data, check_rule
 from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, SealedRecord, extensions_of, read_record, sealed_picture
 from vauban.runs.unproven import underived, unproven
 from vauban.seed import FILE as SEED_FILE
-from vauban.seed import Seed, check_nonce
+from vauban.seed import Seed
+from vauban.validation import check_nonce
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def verify_run(
             raise Lie(f"{folder} is sealed, but only {inputs - left} of its {inputs} inputs have all their votes")
         if manifest.seed is not None and manifest.announced and record.nonce is None:
             raise Incomplete(
-                f"{folder} is announced as {manifest.identity} and waits for its nonce, the value of {manifest.seed.nonce_from}: "
-                "no vote is cast; run the same certify command with --nonce"
+                f"{folder} is announced as {manifest.identity} and waits for its nonce, the value of "
+                f"{manifest.seed.nonce_from!r}: no vote is cast; run the same certify command with --nonce"
             )
         raise Incomplete(
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
