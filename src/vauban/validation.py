@@ -163,8 +163,8 @@ def check_seed_request(
         )
     if number is not None:
         raise BadInput(
-            f"seed={number} with announce or nonce: a number can be tried beforehand and hides nothing; leave --seed out, and the "
-            "operating system gives the secret"
+            f"seed={number} with announce or nonce: a number can be tried beforehand and hides nothing; leave --seed out, and "
+            "the operating system gives the secret"
         )
     if nonce is not None:
         check_nonce(nonce)
