@@ -188,7 +188,7 @@ class Certificates(Claims):
         if isinstance(self.law, ExactLaw):
             return self.law.views
         votes = self.counts.sum(axis=1)
-        return int(votes[0]) if (votes == votes[0]).all() else float(votes.mean())
+        return int(votes[:1].sum()) if (votes == votes[:1]).all() else float(votes.mean())
 
     @property
     def threat(self) -> Threat:
@@ -275,7 +275,7 @@ class Certificates(Claims):
 
     def save(self, path: str | Path) -> Any:
         """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it."""
-        from vauban.runs.store import save_run
+        from vauban.runs.saving import save_run
 
         if self.record is None:
             raise BadInput(

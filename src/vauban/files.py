@@ -66,6 +66,11 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def sha256(content: bytes) -> str:
+    """The sha256 of these bytes, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
     """The sha256, in hex, of the shape, type and bytes of every array; None stands for a missing array."""
     digest = hashlib.sha256()

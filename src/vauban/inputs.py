@@ -11,6 +11,7 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
+from vauban.runs.sections import DataSection, Selection
 from vauban.validation import check_index, check_labels
 
 LEVELS = 255
@@ -71,6 +72,7 @@ class Batch:
 
     `labels` [m]: true labels, or None. `index` [m]: the number of each input in its data set, which addresses its noise.
     `spec`: the data set's text form, or what kind of object was given; `sha256`: of inputs and labels as they were given.
+    `selection`: how they were taken from the whole data set.
     """
 
     inputs: Inputs
@@ -79,6 +81,7 @@ class Batch:
     spec: str
     sha256: str
     names: list[str] | None = None
+    selection: Selection | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -88,6 +91,14 @@ class Batch:
     def __len__(self) -> int:
         return len(self.inputs.values)
 
+    def section(self, num_classes: int) -> DataSection:
+        """What a manifest says of these inputs."""
+        labels = None if self.labels is None else self.labels.tolist()
+        index = self.index.tolist()
+        return DataSection(
+            self.spec, self.sha256, tuple(self.shape), num_classes, index, labels, self.names, self.selection
+        )
+
 
 def collect(
     x: Any, y: Any, index: Any, prepare_inputs: Callable[[Any], Inputs], num_classes: int | None = None
@@ -96,9 +107,11 @@ def collect(
 
     `y`: labels [m] that replace those of `x`; `index` likewise. `prepare_inputs` checks the values.
     """
-    spec, names = type(x).__name__, None
+    spec, names, taken = type(x).__name__, None, None
     if hasattr(x, "images") and hasattr(x, "fingerprint"):
-        spec, names = x.name, getattr(x, "names", None)
+        spec, names, taken = x.name, getattr(x, "names", None), getattr(x, "taken", None)
+        if not (y is None or np.array_equal(y, x.labels)) or not (index is None or np.array_equal(index, x.index)):
+            taken = Selection(*(None, None) if taken is None else (taken.size, taken.sha256))
         y, index = x.labels if y is None else y, x.index if index is None else index
         x = x.images
     elif isinstance(x, torch.utils.data.DataLoader | torch.utils.data.Dataset):
@@ -110,7 +123,11 @@ def collect(
     classes = num_classes if num_classes is not None else np.iinfo(np.int64).max
     labels = None if given is None else check_labels(given, count, classes, name="y")
     kept = None if names is None else [str(name) for name in names]
-    return Batch(inputs, labels, check_index(index, count), spec, arrays_sha256(raw, labels), kept)
+    numbers, sha256 = check_index(index, count), arrays_sha256(raw, labels)
+    if taken is None:
+        every_input = np.array_equal(numbers, np.arange(count))
+        taken = Selection(count, sha256, every=1) if every_input else Selection()
+    return Batch(inputs, labels, numbers, spec, sha256, kept, taken)
 
 
 def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:

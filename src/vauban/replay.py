@@ -49,18 +49,20 @@ def replay(
     inputs: int | None = 20,
     device: torch.device | str | None = None,
     progress: bool = True,
+    announced: str | None = None,
+    nonce: str | None = None,
 ) -> Replay:
     """Verify a run, then cast all votes of `inputs` of its inputs again (None: of every one); the first difference is a `Lie`.
 
     They are drawn by the operating system's randomness, not the run's. `data`: the whole data set, from which the manifest's
     index selects. The model must have the manifest's fingerprint, and this machine must give its scores bit for bit: votes of
-    another arithmetic cannot be compared, and are refused.
+    another arithmetic cannot be compared, and are refused. `announced`, `nonce`: as in `verify_run`.
     """
     folder = Path(folder)
-    verify_run(folder)
+    verify_run(folder, announced=announced, nonce=nonce)
     record, _ = read_record(folder)
     manifest, law = record.manifest, record.method.law
-    secret = None if law.exact else _seed(folder, manifest)
+    secret = None if law.exact else _seed(folder, record)
     smoothed = _classifier(manifest, model, device)
     batch = _selected(manifest, smoothed, data)
     chosen = _drawn(len(batch), inputs)
@@ -88,13 +90,13 @@ def undetected(inputs: int, replayed: int) -> int:
     return altered
 
 
-def _seed(folder: Path, manifest: Manifest) -> Seed:
+def _seed(folder: Path, record: RunRecord) -> Seed:
     if not (folder / SEED_FILE).exists():
         raise RunRefused(f"{folder / SEED_FILE} is not there: without its seed the votes of a run cannot be cast again")
-    found = Seed.read(folder)
-    if found.commitment != manifest.commitment:
+    found, committed = Seed.read(folder), record.manifest.seed
+    if committed is None or found.commitment != committed.commitment:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
-    return found
+    return record.bound(found)
 
 
 def _classifier(

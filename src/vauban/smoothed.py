@@ -25,13 +25,14 @@ from vauban.laws.law import Law
 from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
-from vauban.runs.manifest import ComputeSection, DataSection, InputSection, Manifest, ModelSection
+from vauban.runs.manifest import Manifest
+from vauban.runs.sections import ComputeSection, InputSection, ModelSection
 from vauban.runs.store import FolderStore, MemoryStore
-from vauban.seed import Seed
+from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
-from vauban.validation import check_at_least_one, check_num_classes
+from vauban.validation import check_at_least_one, check_num_classes, check_seed_request
 from vauban.votes import Record
 
 Callback = Callable[[int], None]
@@ -162,6 +163,10 @@ class SmoothedClassifier(AsModule):
         on: str | None = None,
         progress: Any = True,
         order: Any = None,
+        announce: bool = False,
+        nonce_from: str | None = None,
+        nonce: str | None = None,
+        picture: Callable[[Certificates], bytes | None] | None = None,
     ) -> Certificates:
         """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
 
@@ -180,7 +185,11 @@ class SmoothedClassifier(AsModule):
         `extend`: cast 2, 4, 8, … times the n votes of a finished run; its certificates are then another claim. `on`:
         "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
         its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
-        `Progress`. `order`: positions in the order in which they are voted on; it changes no claim.
+        `Progress`. `order`: positions in the order in which they are voted on; it changes no claim. `picture`: draws the
+        certificates as a PNG, which the folder keeps and seals.
+
+        `announce`: write the manifest and cast no vote; the result is empty and its note has the hash to publish. `nonce_from`:
+        which one value, not known yet, will be the `nonce`, with which the same call then votes (docs/seeds-and-replay.md).
         """
         batch, law = self.collect(x, y, index), self.smoothing.law
         chosen = label or ("votes" if n0 is not None or batch.labels is None else "given")
@@ -197,6 +206,8 @@ class SmoothedClassifier(AsModule):
             seconds=seconds,
             seed=seed,
         )
+        check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
+        asked = SeedRequest(seed, nonce_from, nonce)
         method = self._method(settings, batch)
         if method.endless and out is None and seconds is None:
             raise BadInput("stop=anytime has no last vote: say how many seconds it may take, or use grid or target")
@@ -212,13 +223,14 @@ class SmoothedClassifier(AsModule):
             stack.enter_context(self.ready(batch.inputs))
             shape = {} if there is None else {"rows": there.rows, "block": there.block}
             sampler = self.sampler(batch.inputs, method, **shape)
-            secret = None if law.exact else store.seed(seed)
-
+            secret = None if law.exact else store.seed(asked)
             differ = self._rows_differ(sampler, batch, method) if there is None else bool(there.rows_differ)
             method = self._method(settings, batch, differ)
-            store.begin(self._manifest(batch, method, sampler, secret, differ), secret, extend)
+            store.begin(self._manifest(batch, method, sampler, secret, differ), secret, extend, asked)
+            if announce:
+                return store.announcement()
             method, votes = store.record.method, store.record.votes
-            job = VotingJob(self, batch, method, sampler, secret, votes, progress, "certifying", seconds, order)
+            job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
             if needed and self._rows_differ(sampler, batch, method) != differ:
                 raise RunRefused(
@@ -232,7 +244,7 @@ class SmoothedClassifier(AsModule):
                     raise
             if needed:
                 self._rows_differ(sampler, batch, method, again=True)
-            return store.finish()
+            return store.finish(picture)
 
     def ballots(self, x: Any, progress: Any = False) -> Ballots:
         """The vote of every view of each input; the smoothing must be exact."""
@@ -364,17 +376,8 @@ class SmoothedClassifier(AsModule):
             ),
             compute=compute,
             model=ModelSection(*self.identity(), self.depends, *sampler.probe_hashes(inputs.values)),
-            data=DataSection(
-                spec=batch.spec,
-                sha256=batch.sha256,
-                shape=tuple(batch.shape),
-                num_classes=self.num_classes,
-                index=batch.index.tolist(),
-                label=None if batch.labels is None else batch.labels.tolist(),
-                names=batch.names,
-            ),
-            commitment=None if secret is None else secret.commitment,
-            seed_kind=None if secret is None else secret.kind,
+            data=batch.section(self.num_classes),
+            seed=None if secret is None else secret.section,
             versions={"vauban": __version__, **{name: version(name) for name in ("numpy", "scipy", "mpmath")}},
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ MOST_VOTES = 10**12
 LEAST_PROBABILITY = 1e-200
 """The least alpha and rho. From 1e-241 on SciPy's tails lose digits or become 0, and a bound would pass its own check; what is
 between is for shares of alpha, by class and by look."""
+
+_NONCE = re.compile(r"([0-9a-f]{2}){16,64}")
+_LONGEST_SOURCE = 200
 
 Ints = NDArray[np.int64]
 
@@ -140,3 +144,53 @@ def refuse_sampled_settings(smoothing: str, **settings: Any) -> None:
                 f"{name}={value} with {smoothing}, which is exact: every view votes and nothing is left to chance; "
                 f"leave {name} out, or use the sampled form if there is one (sampled=true)"
             )
+
+
+def check_seed_request(
+    number: int | None, announce: bool, nonce_from: str | None, nonce: str | None, out: Any, exact: str | None
+) -> None:
+    """Check what a call that writes to `out` says of its seed; `exact`: the smoothing, if it is exact and has no noise."""
+    if not announce and nonce_from is None and nonce is None:
+        return
+    if exact is not None:
+        refuse_sampled_settings(exact, announce=announce or None, nonce_from=nonce_from, nonce=nonce)
+    if out is None:
+        raise BadInput("announce and nonce belong to a run folder, whose manifest is published: give out=… (--out)")
+    if announce and nonce is not None:
+        raise BadInput(
+            "announce and nonce in one call: what is announced has no nonce yet; announce, publish the hash, and give --nonce in "
+            "a second call once it exists"
+        )
+    if number is not None:
+        raise BadInput(
+            f"seed={number} with announce or nonce: a number can be tried beforehand and hides nothing; leave --seed out, and "
+            "the operating system gives the secret"
+        )
+    if nonce is not None:
+        check_nonce(nonce)
+    if announce != (nonce_from is not None):
+        raise BadInput(
+            'announce and nonce_from belong together: say with --announce --nonce-from "WHO/WHAT" which one value, not known '
+            "yet, will be the nonce"
+        )
+    if nonce_from is not None:
+        _check_nonce_source(nonce_from)
+
+
+def check_nonce(nonce: object) -> str:
+    """Check a nonce: 16 to 64 bytes, written as lower-case hex; it is never normalised."""
+    if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
+        raise BadInput(
+            f"nonce {nonce!r}: 16 to 64 bytes in lower-case hex are needed (32 to 128 digits of 0-9a-f, an even number), exactly "
+            "as their source published them"
+        )
+    return nonce
+
+
+def _check_nonce_source(nonce_from: Any) -> None:
+    if not isinstance(nonce_from, str) or not nonce_from.strip() or not nonce_from.isprintable():
+        raise BadInput(f'nonce_from={nonce_from!r}: a line of text is needed, "WHO/WHAT", such as a round of a beacon')
+    if len(nonce_from) > _LONGEST_SOURCE:
+        raise BadInput(
+            f"nonce_from has {len(nonce_from)} characters: at most {_LONGEST_SOURCE}, one source and one value"
+        )

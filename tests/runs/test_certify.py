@@ -214,7 +214,7 @@ def test_the_manifest_says_what_the_claim_depends_on(tmp_path: Path, half_spaces
 def test_a_finished_run_with_damaged_claims_is_refused(tmp_path: Path, half_spaces: Model) -> None:
     run(tmp_path / "run", half_spaces)
     (tmp_path / "run" / "claims.csv").unlink()
-    with pytest.raises(Lie, match="remove both"):
+    with pytest.raises(Lie, match="remove them"):
         run(tmp_path / "run", half_spaces)
     (tmp_path / "run" / "seal.json").unlink()
     run(tmp_path / "run", half_spaces)

@@ -9,7 +9,7 @@ import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
-from vauban.cli.show import show_certificates
+from vauban.cli.show import draw, show_announcement, show_certificates
 
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="run folder; an existing run is resumed")]
 BatchOption = Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")]
@@ -41,6 +41,23 @@ ExtendOption = Annotated[
         "and at every doubling up to it fail together with probability at most the sum of their alphas",
     ),
 ]
+AnnounceOption = Annotated[
+    bool,
+    typer.Option(
+        "--announce",
+        help="write the manifest, print its hash to be published, and cast no vote: noise then needs a nonce that nobody "
+        "knows yet (--nonce-from, and later --nonce)",
+    ),
+]
+NonceFromOption = Annotated[
+    str | None,
+    typer.Option(
+        help="with --announce: which one value will be the nonce, WHO/WHAT, a round of a beacon or what a person will say"
+    ),
+]
+NonceOption = Annotated[
+    str | None, typer.Option(help="of an announced run: its nonce, 16 to 64 bytes in lower-case hex; votes begin")
+]
 RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separated by commas")]
 
 
@@ -50,6 +67,8 @@ RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separ
     "vauban certify --model band.safetensors --smoothing band:size=4,threshold=0.3 --every 20 --out runs/band",
     "vauban certify --smoothing gaussian:sigma=0.5 -n 10000 --on ray:address=10.0.0.1:6379 --out runs/mnist",
     "vauban certify --smoothing gaussian:sigma=0.5 -n 10000 --every 50 --out runs/mnist --extend 20000",
+    'vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --announce --nonce-from "beacon/round 4711"',
+    "vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --nonce 7f3c…  (the value of that round)",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
 )
 def certify(
@@ -93,6 +112,9 @@ def certify(
     on: OnOption = None,
     extend: ExtendOption = None,
     seed: common.SeedOption = None,
+    announce: AnnounceOption = False,
+    nonce_from: NonceFromOption = None,
+    nonce: NonceOption = None,
     radii: RadiiOption = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -138,5 +160,12 @@ def certify(
             extend=extend,
             on=on,
             progress=not json,
+            announce=announce,
+            nonce_from=nonce_from,
+            nonce=nonce,
+            picture=lambda made: draw([made]),
         )
+    if announce:
+        show_announcement(out, certs, json)
+        return
     show_certificates(out, [certs], shown_radii, json)

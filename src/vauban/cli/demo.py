@@ -9,7 +9,7 @@ import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
-from vauban.cli.show import show_certificates
+from vauban.cli.show import draw, show_certificates
 
 
 @example("vauban demo")
@@ -20,6 +20,7 @@ def demo(
     """Certify 200 MNIST test digits with the packaged model, verify the run and draw its curve."""
     from vauban.cli.build import classifier_and_data
     from vauban.runs.run import Run
+    from vauban.runs.second_claims import derived
 
     smoothed, digits = classifier_and_data(
         model=None,
@@ -30,7 +31,15 @@ def demo(
         limit=200,
         device="cpu",
     )
-    certs = smoothed.certify(digits, k=1, n=10_000, alpha=0.001, out=out, progress=not json)
+    certs = smoothed.certify(
+        digits,
+        k=1,
+        n=10_000,
+        alpha=0.001,
+        out=out,
+        progress=not json,
+        picture=lambda made: draw([made, derived(made.record, {"k": 3}, None, False)]),
+    )
     run = Run.open(out)
     verdict = run.verify()
     show_certificates(out, [certs, run.certificates(k=3)], None, json)

@@ -1,4 +1,4 @@
-"""Prints certificates as a table or as JSON, and draws their curve."""
+"""Prints certificates as a table or as JSON, and draws their curve for a run folder."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ from vauban.cli import common
 if TYPE_CHECKING:
     from vauban.certificates import Certificates
 
-CURVE = "curve.png"
+
+def draw(curves: Sequence[Certificates]) -> bytes | None:
+    """The picture of a run, which is sealed with it; None, and a word on why, where it cannot be drawn or has no true labels."""
+    from vauban.errors import MissingExtra
+    from vauban.report.curve import png
+    from vauban.report.summary import title_of
+
+    if curves[0].truth is None:
+        return None
+    try:
+        return png(curves, title=title_of(curves[0]))
+    except (MissingExtra, OSError) as problem:
+        typer.echo(f"no curve: {problem}", err=True)
+        return None
 
 
 def show_certificates(folder: Path, curves: Sequence[Certificates], radii: list[float] | None, json: bool) -> None:
-    """Print the summary of a run and draw its curve in the folder; `curves` after the first are for other k."""
-    from vauban.errors import MissingExtra
-    from vauban.report.curve import figure
+    """Print the summary of a run; `curves` after the first are for other k."""
     from vauban.report.summary import headers, nice_radii, rows, title_of
+    from vauban.runs.store import PICTURE
 
     certs = curves[0]
     if certs.truth is None:
         _show_unlabelled(folder, certs, json)
         return
     title = title_of(certs)
-    picture: str | None = str(folder / CURVE)
-    try:
-        figure(curves, folder / CURVE, title=title)
-    except (MissingExtra, OSError) as problem:
-        picture = None
-        (folder / CURVE).unlink(missing_ok=True)
-        typer.echo(f"no curve: {problem}", err=True)
+    picture = str(folder / PICTURE) if (folder / PICTURE).exists() else None
     summaries = [c.summary(nice_radii(certs) if radii is None else radii) for c in curves]
     if json:
         common.print_json({"run": str(folder), "curve": picture, **summaries[0], "top_k": summaries[1:]})
@@ -60,3 +66,17 @@ def _show_unlabelled(folder: Path, certs: Certificates, json: bool) -> None:
         typer.echo(
             f"{decided} of {len(certs)} inputs certified for the label their votes chose; radii in {folder}/claims.csv"
         )
+
+
+def show_announcement(folder: Path, certs: Certificates, json: bool) -> None:
+    """Print what an announced run must publish before its nonce exists, and how it goes on."""
+    manifest = certs.record.manifest
+    announced, source = manifest.identity, manifest.seed.nonce_from
+    if json:
+        common.print_json({"run": str(folder), "announced": announced, "nonce_from": source})
+        return
+    typer.echo(f"announced: {announced}\nnonce from: {source}")
+    typer.echo(
+        f"No vote is cast. Publish the hash and {folder}/manifest.json before that value exists, keep {folder}/seed secret, and "
+        "then give the same command with --nonce VALUE in place of --announce and --nonce-from."
+    )

@@ -11,11 +11,14 @@ from vauban.cli import common
 from vauban.cli.common import example
 
 if TYPE_CHECKING:
+    from vauban.data import Dataset
     from vauban.replay import Replay
 
 
 @example(
     "vauban verify runs/mnist",
+    "vauban verify runs/mnist --data mnist:split=test",
+    "vauban verify runs/announced --announced HASH --nonce NONCE --replay --all",
     "vauban verify runs/mnist --replay --model model.safetensors --data mnist:split=test --inputs 20",
 )
 def verify(
@@ -26,8 +29,17 @@ def verify(
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="with --replay: the whole data set of the run [the manifest's]")
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="the whole data set: the manifest's rule of selection must give the run's inputs [--replay: the manifest's]",
+        ),
     ] = None,
+    announced: Annotated[
+        str | None, typer.Option(help="the hash that was published: the run must be that one, with --nonce")
+    ] = None,
+    nonce: Annotated[str | None, typer.Option(help="with --announced: the nonce that its source published")] = None,
     inputs: Annotated[int, typer.Option(min=1, help="with --replay: how many inputs, drawn at random here")] = 20,
     all_inputs: Annotated[bool, typer.Option("--all", help="with --replay: every input")] = False,
     device: common.DeviceOption = "auto",
@@ -35,12 +47,14 @@ def verify(
 ) -> None:
     """Recompute every claim from the votes; check hashes, counts and manifest. Needs no model.
 
-    This proves that the claims follow from the votes in the folder. --replay also checks votes against the model.
+    This proves that the claims follow from the votes in the folder. --data also checks how the inputs were selected, --announced
+    and --nonce that this is the run that was announced, --replay checks votes against the model.
     Exit codes: 0 all claims hold, 1 something is wrong, 2 not a run, 3 the run is not finished.
     """
     from vauban.runs.verify import verify_run
 
-    verdict = verify_run(run)
+    given = None if data is None else _selected(run, data)
+    verdict = verify_run(run, announced=announced, nonce=nonce, data=given)
     replayed = _replay(run, model, weights, data, None if all_inputs else inputs, device, json) if replay else None
     if json:
         origin = (
@@ -48,6 +62,7 @@ def verify(
         )
         found = {"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim}
         found |= {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions}
+        found |= {"seed": verdict.seed, "selection": verdict.selection, "underived": verdict.underived}
         common.print_json(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else vars(replayed)}
         )
@@ -70,9 +85,29 @@ def verify(
             f"folder. If votes of more than {replayed.altered} inputs had been altered, this would have failed with probability "
             "0.99 or more; of an input that was not drawn it says nothing."
         )
+    if verdict.selection is not None:
+        typer.echo(f"The inputs are {verdict.selection}.")
+    if announced is not None:
+        typer.echo(f"This is the run that was announced as {announced}, with the nonce {nonce}.")
     typer.echo("What the folder cannot prove by itself:")
     for line in verdict.unproven[1 if replayed is not None else 0 :]:
         typer.echo(f"  {line}")
+    if verdict.underived:
+        typer.echo("What does not follow from the votes:")
+    for line in verdict.underived:
+        typer.echo(f"  {line}")
+
+
+def _selected(run: Path, spec: str) -> Dataset:
+    """The data set, as far as the run's selection needs it."""
+    from vauban.data import load, load_some
+    from vauban.runs.manifest import read_raw
+
+    data = read_raw(run).get("data")
+    rule = data.get("selection") if isinstance(data, dict) else None
+    every, limit = (rule.get("every") or 0, rule.get("limit")) if isinstance(rule, dict) else (0, None)
+    readable = all(type(number) is int and number >= 1 for number in (every, 1 if limit is None else limit))
+    return load_some(spec, every, limit) if readable else load(spec)
 
 
 def _replay(

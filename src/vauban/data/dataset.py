@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
+from vauban.runs.sections import Selection
 from vauban.validation import check_labels
 
 _ANY_SAMPLES: ContextVar[bool] = ContextVar("any samples", default=False)
@@ -35,7 +36,8 @@ class Dataset:
     images: uint8 [m, channels, height, width], or float32 [m, ...]; labels: int64 [m] or None;
     num_classes: 0 if it is unknown; name: the spec that loads it again. index: int64 [m], the number of
     each input in the whole data set; names: the file of each input, if it has one; classes_fixed: whether the number of
-    classes is given and not inferred from the labels or folders.
+    classes is given and not inferred from the labels or folders. taken: how these inputs were taken from the whole data set;
+    None if this is the whole one.
     """
 
     images: NDArray[Any]
@@ -46,6 +48,7 @@ class Dataset:
     classes_fixed: bool = False
     index: NDArray[np.int64] = field(default=None)  # type: ignore[arg-type]
     names: tuple[str, ...] | None = None
+    taken: Selection | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype not in (np.uint8, np.float32):
@@ -81,11 +84,35 @@ class Dataset:
             return self
         labels = None if self.labels is None else self.labels[chosen]
         names = None if self.names is None else tuple(self.names[i] for i in chosen)
-        return replace(self, images=self.images[chosen], labels=labels, index=self.index[chosen], names=names)
+        taken = selected(self.selection, every, limit)
+        return replace(
+            self, images=self.images[chosen], labels=labels, index=self.index[chosen], names=names, taken=taken
+        )
+
+    @property
+    def selection(self) -> Selection:
+        """How these inputs were taken, with size and fingerprint of the whole data set."""
+        if self.taken is not None:
+            return self.taken
+        if not np.array_equal(self.index, np.arange(len(self))):
+            return Selection()
+        return Selection(len(self), self.fingerprint(), every=1)
 
     def fingerprint(self) -> str:
         """Return the sha256, in hex, of the shape, dtype and bytes of images and labels."""
         return arrays_sha256(self.images, self.labels)
+
+
+def selected(before: Selection, every: int, limit: int | None) -> Selection:
+    """The selection of every n-th input, at most `limit`, from one; by hand unless that one has every input.
+
+    A limit that leaves nothing out is None, so that equal selections are written alike.
+    """
+    if (before.every, before.limit) != (1, None):
+        return Selection(before.size, before.sha256)
+    if limit is not None and before.size is not None and limit * every >= before.size:
+        limit = None
+    return Selection(before.size, before.sha256, every, limit)
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:

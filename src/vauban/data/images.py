@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.data.dataset import Dataset
+from vauban.data.dataset import Dataset, selected
 from vauban.data.kinds import register
 from vauban.data.locations import PATH, existing_folder
 from vauban.errors import BadInput, MissingExtra
+from vauban.files import canonical, sha256
+from vauban.runs.sections import Selection
 from vauban.specs import Parameter
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
     listed = [(file, label) for label, folder in enumerate(classes) for file in _pictures(root / folder)]
     if not listed:
         raise BadInput(_nothing_found(root, classes))
+    taken = selected(Selection(len(listed), _listing_sha256(root, listed), every=1), every, limit)
     listed = listed[::every][:limit]
     images: NDArray[np.uint8] | None = None
     for index, (path, _) in enumerate(listed):
@@ -96,8 +99,22 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
     assert images is not None
     labels = np.array([label for _, label in listed], np.int64)
     return Dataset(
-        images, labels, len(classes), classes, name, names=tuple(str(path.relative_to(root)) for path, _ in listed)
+        images,
+        labels,
+        len(classes),
+        classes,
+        name,
+        names=tuple(str(path.relative_to(root)) for path, _ in listed),
+        taken=taken,
     )
+
+
+def _listing_sha256(root: Path, listed: Sequence[tuple[Path, int]]) -> str:
+    """The fingerprint of the whole data set: of the names of its pictures, with their classes, in order.
+
+    Pictures that are not taken are not opened; those that are have a hash of their own.
+    """
+    return sha256(canonical([[path.relative_to(root).as_posix(), label] for path, label in listed]).encode())
 
 
 def _is_deep(picture: Image) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vauban.data import cifar10, idx, images, npz  # noqa: F401 (each registers its kind)
-from vauban.data.dataset import Dataset
+from vauban.data.dataset import Dataset, selected
 from vauban.data.kinds import KINDS
 from vauban.data.locations import SPLIT
+from vauban.runs.sections import Selection
 from vauban.specs import Parameter, Spec, read_params
 
 
@@ -43,7 +44,8 @@ def load_some(spec: str | Spec, every: int = 1, limit: int | None = None) -> Dat
     if not kind.selects or every < 1 or (limit is not None and limit < 1):
         return load(parsed).select(every, limit)
     some = kind.read(read_params(parsed, kind.parameters), _normalised(parsed, kind.parameters), every, limit)
-    return replace(some, index=np.arange(0, len(some) * every, every, dtype=np.int64))
+    taken = some.taken or selected(Selection(every=1), every, limit)
+    return replace(some, index=np.arange(0, len(some) * every, every, dtype=np.int64), taken=taken)
 
 
 def with_split(spec: str, split: str) -> Spec:

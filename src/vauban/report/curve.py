@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figure(curves: Sequence[Claims], path: str | Path | None = None, *, title: str = "", rho: float = 1e-3) -> Figure:
+def png(curves: Sequence[Claims], *, title: str = "") -> bytes:
+    """The picture of `figure` as a PNG."""
+    drawn = BytesIO()
+    figure(curves, drawn, title=title)
+    return drawn.getvalue()
+
+
+def figure(
+    curves: Sequence[Claims], path: str | Path | BytesIO | None = None, *, title: str = "", rho: float = 1e-3
+) -> Figure:
     """A Matplotlib figure with one curve per set of certificates (one k each, usually) and its lower bound as a band.
 
     It belongs to no window and does not change Matplotlib's backend; with `path` it is also written there.

@@ -9,7 +9,8 @@ from vauban.report.numbers import confidence
 
 if TYPE_CHECKING:
     from vauban.certificates import Certificates
-    from vauban.runs.manifest import ComputeSection, Manifest
+    from vauban.runs.manifest import Manifest
+    from vauban.runs.sections import ComputeSection
 
 
 def wording(manifest: Manifest) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -14,19 +13,22 @@ from typing import Any, ClassVar, TypeVar
 
 from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import canonical, read_json
+from vauban.files import canonical, read_json, sha256
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.registry import Origin
 from vauban.report.wording import wording
+from vauban.runs.sections import ComputeSection, DataSection, InputSection, ModelSection, SeedSection, Selection
+from vauban.seed import ANNOUNCED
+from vauban.seed import KINDS as SEED_KINDS
 from vauban.specs import Spec
 from vauban.threats import Threat
 
 SCHEMA = 2
 FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
-UNDERSTOOD = frozenset({"compute.stochastic", "compute.rows_differ"})
+UNDERSTOOD = frozenset({"compute.stochastic", "compute.rows_differ", "seed.nonce_from"})
 """Optional fields that a manifest may require its reader to understand and that this version understands."""
 RESUMED_ANYWAY = ("data.spec", "versions")
 """Fields in which a run and the call that resumes it may differ."""
@@ -34,30 +36,6 @@ RESUMED_ANYWAY = ("data.spec", "versions")
 M = TypeVar("M")
 
 _LARGEST_INPUT = 10**8  # numbers in one input
-
-
-@dataclass(frozen=True)
-class InputSection:
-    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows any value."""
-
-    levels: int | None
-    arithmetic: str
-    range: tuple[float, float] | None
-    deviation_per_view: float
-    preprocessing: str
-
-
-@dataclass(frozen=True)
-class DataSection:
-    """Which inputs: `index` [m] in their data set, true labels [m] or None, file names [m] where there are any."""
-
-    spec: str
-    sha256: str
-    shape: tuple[int, ...]
-    num_classes: int
-    index: list[int]
-    label: list[int] | None
-    names: list[str] | None = None
 
 
 class AnyManifest:
@@ -88,42 +66,6 @@ def known_fields(*names: str, **sections: type) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ModelSection:
-    """The base classifier: its text form, and the hash of its code and tensors.
-
-    `depends`: hashes of the files it is declared to read, by name. `views`, `scores`: hashes of fixed views and of its scores.
-    """
-
-    spec: str
-    sha256: str
-    depends: dict[str, str] | None = None
-    views: str | None = None
-    scores: str | None = None
-
-
-@dataclass(frozen=True)
-class ComputeSection:
-    """What the network's answers depend on besides its weights: compute shape, precision, device, threads, layout."""
-
-    rows: int
-    precision: str
-    device: str
-    threads: int
-    channels_last: bool
-    torch: str
-    block: int | None = None
-    compile: bool | str | None = None
-    by_blocks: list[str] | None = None
-    stochastic: str | None = None
-    rows_differ: bool | None = None
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether a view gets the same scores in every call and row."""
-        return self.stochastic is None and not self.rows_differ
-
-
-@dataclass(frozen=True)
 class Manifest(AnyManifest):
     """A parsed manifest; `raw` is its JSON, which the identity hashes."""
 
@@ -138,8 +80,7 @@ class Manifest(AnyManifest):
     compute: ComputeSection
     model: ModelSection
     data: DataSection
-    commitment: str | None
-    seed_kind: str | None
+    seed: SeedSection | None
     versions: dict[str, str]
     raw: dict[str, Any] = field(repr=False)
 
@@ -151,7 +92,24 @@ class Manifest(AnyManifest):
         compute=ComputeSection,
         model=ModelSection,
         data=DataSection,
-    ) | {"seed": {"commitment": True, "kind": True}}
+        seed=SeedSection,
+    )
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a view gets the same scores in every call and row."""
+        return self.compute.stochastic is None and not self.compute.rows_differ
+
+    @property
+    def announced(self) -> bool:
+        """Whether the run was announced before the nonce of its noise existed."""
+        return self.seed is not None and self.seed.kind == ANNOUNCED
+
+    def binding(self, nonce: str | None) -> str:
+        """What votes and seal are bound to: the identity, and for an announced run the hash of it and its nonce."""
+        if nonce is None:
+            return self.identity
+        return sha256(canonical({"announced": self.identity, "nonce": nonce}).encode())
 
     def law(self, smoothing: str | None = None) -> AnyLaw:
         """The law of the run, or of `smoothing`, which must make the same views but may prove another bound."""
@@ -159,7 +117,7 @@ class Manifest(AnyManifest):
         claimed = own if smoothing is None else law_of(smoothing)
         if not claimed.same_views(own):
             raise BadInput(f"the run's votes were cast under {self.smoothing}, not {smoothing}: leave --smoothing out")
-        return claimed if self.compute.deterministic else claimed.without_determinism()
+        return claimed if self.deterministic else claimed.without_determinism()
 
     @cached_property
     def method(self) -> Method:
@@ -181,8 +139,7 @@ def compose(
     compute: ComputeSection,
     model: ModelSection,
     data: DataSection,
-    commitment: str | None,
-    seed_kind: str | None,
+    seed: SeedSection | None,
     versions: dict[str, str],
 ) -> Manifest:
     """The manifest of a run by this method, with the claim's wording and the JSON."""
@@ -198,8 +155,7 @@ def compose(
         compute=compute,
         model=model,
         data=data,
-        commitment=commitment,
-        seed_kind=seed_kind,
+        seed=seed,
         versions=versions,
         raw={},
     )
@@ -211,6 +167,7 @@ def compose(
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
+    requires, selection = _required(manifest), manifest.data.selection
     return {
         "schema": SCHEMA,
         "kind": "smoothing",
@@ -220,18 +177,24 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "settings": manifest.settings.to_json(),
         "method": {"name": manifest.method_name, **manifest.described},
         "inputs": vars(manifest.inputs),
-        "compute": {key: value for key, value in vars(manifest.compute).items() if value is not None},
-        **({"seed": {"commitment": manifest.commitment, "kind": manifest.seed_kind}} if manifest.commitment else {}),
-        "model": {key: value for key, value in vars(manifest.model).items() if value is not None},
-        "data": {key: value for key, value in vars(manifest.data).items() if key != "names" or value is not None},
+        "compute": _known(manifest.compute),
+        **({"seed": _known(manifest.seed)} if manifest.seed else {}),
+        "model": _known(manifest.model),
+        "data": {**_known(manifest.data, "label"), **({"selection": vars(selection)} if selection else {})},
         "versions": manifest.versions,
-        **({} if manifest.compute.deterministic else {"requires": _required(manifest.compute)}),
+        **({"requires": requires} if requires else {}),
     }
 
 
-def _required(compute: ComputeSection) -> list[str]:
-    """The fields without which a reader would claim too much."""
-    return [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(compute, name)]
+def _known(values: Any, *kept: str) -> dict[str, Any]:
+    """The fields of a section that are not None, and those `kept` in any case."""
+    return {key: value for key, value in vars(values).items() if value is not None or key in kept}
+
+
+def _required(manifest: Manifest) -> list[str]:
+    """The fields without which a reader would claim too much, or call an honest run altered."""
+    compute = [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(manifest.compute, name)]
+    return [*compute, "seed.nonce_from"] if manifest.announced else compute
 
 
 def read(folder: Path) -> Manifest:
@@ -250,6 +213,8 @@ def parse(raw: dict[str, Any]) -> Manifest:
     method = dict(raw["method"])
     inputs = dict(raw["inputs"])
     inputs["range"] = None if inputs["range"] is None else tuple(inputs["range"])
+    data = raw["data"]
+    selection = section(Selection, data["selection"]) if "selection" in data else None
     return Manifest(
         schema=SCHEMA,
         claim=raw["claim"],
@@ -261,9 +226,8 @@ def parse(raw: dict[str, Any]) -> Manifest:
         inputs=section(InputSection, inputs),
         compute=section(ComputeSection, raw["compute"]),
         model=section(ModelSection, raw["model"]),
-        data=section(DataSection, {**raw["data"], "shape": tuple(raw["data"]["shape"])}),
-        commitment=raw["seed"]["commitment"] if "seed" in raw else None,
-        seed_kind=raw["seed"].get("kind") if "seed" in raw else None,
+        data=section(DataSection, {**data, "shape": tuple(data["shape"]), "selection": selection}),
+        seed=section(SeedSection, raw["seed"]) if "seed" in raw else None,
         versions=raw["versions"],
         raw=raw,
     )
@@ -286,12 +250,26 @@ def _checked(manifest: Manifest) -> Manifest:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
     if settings.label not in ("given", "votes"):
         raise ValueError("the setting label, which must be given or votes")
+    if manifest.seed is not None:
+        _check_seed(manifest.seed)
     return manifest
+
+
+def _check_seed(seed: SeedSection) -> None:
+    """Refuse a seed of a kind that this version does not know, and a source of a nonce where there is no nonce."""
+    if seed.kind is not None and seed.kind not in SEED_KINDS:
+        raise RunRefused(
+            f"the run's seed is of kind {seed.kind!r}; this version of Vauban knows {', '.join(SEED_KINDS)}: use a newer one"
+        )
+    if type(seed.commitment) is not str or isinstance(seed.nonce_from, str) != (seed.kind == ANNOUNCED):
+        raise ValueError(
+            "the seed: its commitment is a text, and announced seeds alone say where their nonce comes from"
+        )
 
 
 def identity(raw: Mapping[str, Any]) -> str:
     """The sha256 of the canonical JSON of a manifest."""
-    return hashlib.sha256(canonical(raw).encode()).hexdigest()
+    return sha256(canonical(raw).encode())
 
 
 def threat_entries(threat: Threat) -> dict[str, str]:
@@ -364,7 +342,8 @@ def refuse_other(folder: Path, present: AnyManifest, made: Mapping[str, Any]) ->
             f"{folder} was written by Vauban 0.1: it can be verified and gives claims, but cannot be resumed; "
             "give another --out"
         )
-    lines = list(differences(present.raw, made, ignore=RESUMED_ANYWAY))
+    older = () if "selection" in present.raw["data"] else ("data.selection",)
+    lines = list(differences(present.raw, made, ignore=(*RESUMED_ANYWAY, *older)))
     if lines:
         shown = "\n  ".join(lines[:6])
         raise RunRefused(

@@ -30,9 +30,12 @@ class OpenedRun(ABC):
     def certificates(self, *args: Any, **asked: Any) -> Claims:
         """Certificates as the manifest says, or as `asked` as far as the votes allow."""
 
-    def verify(self) -> Verdict:
-        """Recompute every claim from the votes in the folder; raises at the first lie."""
-        return verify_run(self.path)
+    def verify(self, *, announced: str | None = None, nonce: str | None = None, data: Any = None) -> Verdict:
+        """Recompute every claim from the votes in the folder; raises at the first lie.
+
+        `announced`, `nonce`: what was published of an announced run; `data`: the run's whole data set, to compare its inputs.
+        """
+        return verify_run(self.path, announced=announced, nonce=nonce, data=data)
 
     def to_pandas(self, **asked: Any) -> Any:
         """A pandas table of `certificates(**asked)`, with file names where there are any."""

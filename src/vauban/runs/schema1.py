@@ -7,7 +7,8 @@ from typing import Any
 from vauban.certificates import UNIT_RANGE, sentence
 from vauban.errors import Lie
 from vauban.methods import CertifySettings
-from vauban.runs.manifest import ComputeSection, DataSection, InputSection, Manifest, ModelSection
+from vauban.runs.manifest import Manifest
+from vauban.runs.sections import ComputeSection, DataSection, InputSection, ModelSection, SeedSection
 
 COLUMNS = ("index", "label", "radius", "abstained")
 SEAL_KEYS = {
@@ -79,8 +80,7 @@ def parse(raw: dict[str, Any]) -> Manifest:
             index=data["index"],
             label=data["label"],
         ),
-        commitment=raw.get("seed_commitment"),
-        seed_kind=None,
+        seed=SeedSection(raw["seed_commitment"]) if raw.get("seed_commitment") is not None else None,
         versions=raw["versions"],
         raw=raw,
     )

@@ -5,29 +5,32 @@ Both stores have one interface: `begin` with a manifest, `keep` every record, `f
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from vauban.certificates import COLUMNS, Certificates, Claims
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
-from vauban.files import Log, locked, read_lines, replace_file, write_json
+from vauban.files import Log, locked, read_json, read_lines, replace_file, sha256, write_json
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
 from vauban.seed import FILE as SEED_FILE
-from vauban.seed import Seed
-from vauban.votes import Record, VoteTable, checked_body, checked_line
+from vauban.seed import NONCE_FILE, SYSTEM, Seed, SeedRequest, read_nonce, write_nonce
+from vauban.votes import Record, SampledVotes, VoteTable, checked_body, checked_line
 
-CLAIMS, SEAL, EXTENSIONS = "claims.csv", "seal.json", "extensions.jsonl"
+CLAIMS, SEAL, EXTENSIONS, PICTURE = "claims.csv", "seal.json", "extensions.jsonl", "curve.png"
+
+Drawing = Callable[[Certificates], bytes | None]
 
 _SECOND = 1.0  # between two syncs of the log; after this long, votes are written even if their input is not complete
 
@@ -54,38 +57,55 @@ class SealedRecord(ABC):
             columns = schema1.COLUMNS
         return {name: certs.to_csv(columns) for name, certs in claims.items()}
 
-    def seal(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """The hashes that close the run with these claims files."""
+    def seal(self, texts: Mapping[str, str], picture: bytes | None = None) -> dict[str, str]:
+        """The hashes that close the run with these claims files and this picture."""
         hashes = {FILE: self.manifest.identity, **self.vote_hashes()}
-        hashes |= {name: sha256(text) for name, text in texts.items()}
+        hashes |= {name: sha256(text.encode()) for name, text in texts.items()}
+        hashes |= {} if picture is None else {PICTURE: sha256(picture)}
         if self.manifest.schema == 1:
             from vauban.runs import schema1
 
-            return {schema1.SEAL_KEYS[name]: digest for name, digest in hashes.items()}
+            return {schema1.SEAL_KEYS.get(name, name): digest for name, digest in hashes.items()}
         return hashes
 
 
-def sha256(text: str) -> str:
-    """The sha256 of a text, in hex."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_claims(folder: Path, record: SealedRecord, claims: Mapping[str, Claims] | None = None) -> None:
-    """Write the claims files and the seal of a run whose votes are all in."""
+def write_claims(
+    folder: Path, record: SealedRecord, claims: Mapping[str, Claims] | None = None, picture: bytes | None = None
+) -> None:
+    """Write the claims files, the picture if there is one, and last the seal of a run whose votes are all in."""
     texts = record.texts(record.claims() if claims is None else claims)
     for name, text in texts.items():
         replace_file(folder / name, text.encode())
-    replace_file(folder / SEAL, json.dumps(record.seal(texts), indent=1).encode() + b"\n")
+    if picture is not None:
+        replace_file(folder / PICTURE, picture)
+    replace_file(folder / SEAL, json.dumps(record.seal(texts, picture), indent=1).encode() + b"\n")
+
+
+def sealed_picture(folder: Path) -> bytes | None:
+    """The picture that the seal names, empty where it is missing; None if the seal names none."""
+    if PICTURE not in read_json(folder / SEAL):
+        return None
+    return (folder / PICTURE).read_bytes() if (folder / PICTURE).is_file() else b""
 
 
 @dataclass(frozen=True)
 class RunRecord(SealedRecord):
-    """The content of a run: its manifest, its method with any extensions, its votes, and its seed if known."""
+    """The content of a run: manifest, method with any extensions, votes, seed if known, nonce if it is announced."""
 
     manifest: Manifest
     method: Method
     votes: VoteTable
     secret: Seed | None = None
+    nonce: str | None = None
+
+    @cached_property
+    def binding(self) -> str:
+        """The hash that lines of votes and the seal are bound to."""
+        return self.manifest.binding(self.nonce)
+
+    def bound(self, secret: Seed) -> Seed:
+        """The seed from which the noise of this run comes: of an announced run, with its hash and nonce."""
+        return secret if self.nonce is None else secret.with_nonce(self.manifest.identity, self.nonce)
 
     def certificates(self, n: int | None = None) -> Certificates:
         """The claims of the run, at its own n or at that of an earlier look or an extension."""
@@ -108,11 +128,13 @@ class RunRecord(SealedRecord):
         return files | {claims_file(n): self.certificates(n) for n in extensions_of(self.method)}
 
     def vote_hashes(self) -> dict[str, str]:
-        """The hash of the votes, and of the lines that record extensions."""
-        run = self.manifest.identity
+        """The hash of the votes, of the lines that record extensions, and of the nonce."""
+        run = self.binding
         hashes = {self.votes.file: self.votes.digest(run)}
+        if self.nonce is not None:
+            hashes[NONCE_FILE] = run
         if extensions_of(self.method):
-            hashes[EXTENSIONS] = sha256("".join(extension_lines(self.method, run)))
+            hashes[EXTENSIONS] = sha256("".join(extension_lines(self.method, run)).encode())
         return hashes
 
 
@@ -132,10 +154,17 @@ def extension_lines(method: Method, run: str) -> Iterator[str]:
         yield checked_line({"n": n}, run) + "\n"
 
 
-def read_record(folder: Path, manifest: Manifest | None = None) -> tuple[RunRecord, int]:
-    """Read the votes of a run, and the byte length of their complete lines; votes that contradict the manifest are refused."""
+def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | None = None) -> tuple[RunRecord, int]:
+    """Read the votes of a run, and the byte length of their complete lines; votes that contradict the manifest are refused.
+
+    `nonce`: of an announced run whose folder does not keep it yet.
+    """
     manifest = manifests.read(folder) if manifest is None else manifest
-    run = manifest.identity
+    if manifest.announced or (folder / NONCE_FILE).exists():
+        nonce = read_nonce(folder, manifest.identity, manifest.announced) or nonce
+    if manifest.announced and nonce is None and (folder / SampledVotes.file).exists():
+        raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
+    run = manifest.binding(nonce)
     method = manifest.method
     extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
     if extended:
@@ -148,7 +177,7 @@ def read_record(folder: Path, manifest: Manifest | None = None) -> tuple[RunReco
         votes.take(records, lambda number: f"{path} line {number + 1}")
     except (ValueError, TypeError) as problem:
         raise Lie(str(problem)) from None
-    return RunRecord(manifest, method, votes), length
+    return RunRecord(manifest, method, votes, nonce=nonce), length
 
 
 def extend_method(method: Method, ns: list[int]) -> Method:
@@ -180,29 +209,29 @@ class MemoryStore:
     """Keeps votes in memory; nothing to resume."""
 
     manifest: Manifest | None = None
-    sealed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
-    def seed(self, number: int | None) -> Seed:
+    def seed(self, asked: SeedRequest) -> Seed:
         """The seed of this number, or a fresh one."""
-        return Seed.of(number)
+        return Seed.of(asked.number)
 
-    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None) -> None:
+    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
         """Start an empty vote table."""
         if extend is not None:
             raise BadInput(f"extend={extend} continues a run folder: give out=…, or use n={extend} from the start")
         votes = manifest.method.empty_votes(manifest.data.index, manifest.data.label)
+        self.secret = secret
         self.record = RunRecord(manifest, manifest.method, votes, secret)
 
     def keep(self, record: Record) -> None:
         """Add one record."""
         self.record.votes.add(record)  # type: ignore[arg-type]
 
-    def finish(self) -> Certificates:
+    def finish(self, draw: Drawing | None = None) -> Certificates:
         """Certificates from the records so far."""
         if not self.record.method.finished(self.record.votes, sealed=True):
             raise Incomplete("the time was too short for a first look at every input: give more seconds")
@@ -237,22 +266,21 @@ class FolderStore:
         finally:
             self._held.close()
 
-    @property
-    def sealed(self) -> bool:
-        """Whether the folder has a seal."""
-        return (self.path / SEAL).exists()
+    def seed(self, asked: SeedRequest) -> Seed:
+        """The seed of the run in the folder; else that of the number asked for, or a fresh one."""
+        run = self.manifest
+        there = None if run is None else run.seed
+        asked.check(self.path, None if run is None else run.identity, None if there is None else there.nonce_from)
+        if there is None or asked.number is not None:
+            return Seed.of(asked.number, asked.nonce_from)
+        if not (self.path / SEED_FILE).exists():
+            raise RunRefused(
+                f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
+            )
+        source = asked.nonce_from or there.nonce_from
+        return replace(Seed.read(self.path), kind=there.kind or SYSTEM, nonce_from=source)
 
-    def seed(self, number: int | None) -> Seed:
-        """The seed of the run in the folder; else that of this number, or a fresh one."""
-        if number is None and self.manifest is not None and self.manifest.commitment is not None:
-            if not (self.path / SEED_FILE).exists():
-                raise RunRefused(
-                    f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
-                )
-            return replace(Seed.read(self.path), kind=self.manifest.seed_kind or "system")
-        return Seed.of(number)
-
-    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None) -> None:
+    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
         """Check that the run in the folder has the same manifest; if there is none, write seed and manifest."""
         if self.manifest is None:
             if extend is not None:
@@ -260,7 +288,8 @@ class FolderStore:
             self._start_new(manifest, secret)
         else:
             refuse_other(self.path, self.manifest, manifest.raw)
-        self.record, length = read_record(self.path, self.manifest)
+        self.record, length = read_record(self.path, self.manifest, asked.nonce)
+        self.secret = None if secret is None else self._bound(secret)
         self._claims = self._sealed_claims()
         if self._claims is None:
             self._unseal()
@@ -268,6 +297,13 @@ class FolderStore:
             self._extend(extend)
             self.record, length = read_record(self.path, self.manifest)
         self._length = length
+
+    def _bound(self, secret: Seed) -> Seed:
+        """The seed of the noise; the nonce of an announced run is kept in the folder before its first vote."""
+        identity, nonce = self.record.manifest.identity, self.record.nonce
+        if nonce is not None and not (self.path / NONCE_FILE).exists():
+            write_nonce(self.path, identity, nonce)
+        return self.record.bound(secret)
 
     def _start_new(self, manifest: Manifest, secret: Seed | None) -> None:
         files = [p.name for p in self.path.iterdir() if p.name != SEED_FILE and not p.name.startswith(".")]
@@ -284,25 +320,25 @@ class FolderStore:
         if not record.method.finished(record.votes):
             raise RunRefused(f"{self.path} is not finished: finish it with the same command first, then extend it")
         self._unseal()
-        text = "".join(extension_lines(extended, record.manifest.identity))
+        text = "".join(extension_lines(extended, record.binding))
         replace_file(self.path / EXTENSIONS, text.encode())
 
     def _sealed_claims(self) -> dict[str, Certificates] | None:
         """The claims of a sealed run, after checking that its claims files and seal match its votes; None if it is not sealed."""
         record = self.record
-        if not self.sealed or not record.method.finished(record.votes, sealed=True):
+        if not (self.path / SEAL).exists() or not record.method.finished(record.votes, sealed=True):
             return None
         claims = record.claims()
         texts = record.texts(claims)
         try:
             kept = all((self.path / name).read_text() == text for name, text in texts.items())
-            kept = kept and json.loads((self.path / SEAL).read_text()) == record.seal(texts)
-        except (OSError, ValueError):
+            kept = kept and read_json(self.path / SEAL) == record.seal(texts, sealed_picture(self.path))
+        except (OSError, ValueError, Lie):
             kept = False
         if not kept:
             raise Lie(
-                f"{self.path} is finished, but its {CLAIMS} or {SEAL} does not match its votes (see vauban verify): "
-                f"remove both and run the same command again to derive them again"
+                f"{self.path} is finished, but its {CLAIMS}, {SEAL} or {PICTURE} does not match its votes (see vauban verify): "
+                f"remove them and run the same command again to derive them again"
             )
         return claims
 
@@ -315,20 +351,29 @@ class FolderStore:
         votes.add(record)
         now = time.monotonic()
         late = now - self._written > _SECOND
-        for line in votes.new_lines(record, self.record.manifest.identity, all=late):
+        for line in votes.new_lines(record, self.record.binding, all=late):
             self._log.append(line)
             self._written = now
 
     def _unseal(self) -> None:
-        for name in (SEAL, *(path.name for path in self.path.glob("claims*.csv"))):
+        for name in (SEAL, PICTURE, *(path.name for path in self.path.glob("claims*.csv"))):
             (self.path / name).unlink(missing_ok=True)
 
-    def finish(self) -> Certificates:
-        """Read the votes back, derive every claims file from them, and seal the run."""
+    def announcement(self) -> Certificates:
+        """No certificates, since no vote is cast; their note has the hash of the announced manifest."""
+        manifest, none = self.record.manifest, np.empty(0, dtype=np.int64)
+        settings, counts = manifest.settings, none.reshape(0, manifest.data.num_classes)
+        claimed = (none, none.astype(np.float64), none.astype(bool), counts, None)
+        how = (settings.k, settings.alpha, settings.bounds, self.record.method.law, none)
+        return Certificates(*claimed, *how, notes=(f"announced as {manifest.identity}",), record=self.record)
+
+    def finish(self, draw: Drawing | None = None) -> Certificates:
+        """Read the votes back, derive every claims file from them, draw their picture if asked to, and seal the run."""
         if self._log is not None:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
-        elif self._claims is not None:
+            self._claims = None
+        elif self._claims is not None and (draw is None or sealed_picture(self.path) is not None):
             return list(self._claims.values())[-1]
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
@@ -336,32 +381,17 @@ class FolderStore:
                 f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
                 f"{len(record.manifest.data.index)} inputs: these votes are kept; run the same command again to continue"
             )
-        claims = record.claims()
-        write_claims(self.path, record, claims)
-        return list(claims.values())[-1]
+        claims = self._claims or record.claims()
+        latest = list(claims.values())[-1]
+        write_claims(self.path, record, claims, None if draw is None else draw(latest))
+        return latest
 
     def _close_log(self) -> None:
         """Write the votes that are not written yet, and close the file."""
         log, self._log = self._log, None
         if log is not None:
             try:
-                for line in self.record.votes.unwritten_lines(self.record.manifest.identity):
+                for line in self.record.votes.unwritten_lines(self.record.binding):
                     log.append(line)
             finally:
                 log.close()
-
-
-def save_run(path: str | Path, record: RunRecord) -> Path:
-    """Write the run folder of certificates that were made in memory, the same folder as certify(out=path) writes."""
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(not name.startswith(".") for name in os.listdir(folder)):
-        raise RunRefused(f"{folder} is not empty: give another path")
-    if record.secret is not None:
-        record.secret.write(folder)
-    record.manifest.law()  # refuses a law without a text form, which could not be read again
-    write_json(folder / FILE, record.manifest.raw)
-    run = record.manifest.identity
-    replace_file(folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(run)).encode())
-    write_claims(folder, record)
-    return folder

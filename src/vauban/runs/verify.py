@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import Incomplete, Lie, RunRefused
+from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
@@ -17,9 +17,12 @@ from vauban.report.wording import wording
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
 from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
-from vauban.runs.store import EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
+from vauban.runs.selection import check_data, check_rule
+from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, SealedRecord, extensions_of, read_record, sealed_picture
+from vauban.runs.unproven import underived, unproven
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
+from vauban.validation import check_nonce
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ class Verdict:
 
     `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
     the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is another claim.
-    `unproven`: what the folder alone cannot prove, in words.
+    `unproven`: what the folder alone cannot prove, in words; `underived`: what it holds that does not follow from its votes.
+    `seed`: number, system or announced; None for exact runs and where it is not recorded. `selection`: which inputs of the data
+    set that was given these are, in words.
     """
 
     inputs: int
@@ -38,14 +43,23 @@ class Verdict:
     optional: dict[str, Any] = field(default_factory=dict)
     extensions: tuple[int, ...] = ()
     unproven: tuple[str, ...] = ()
+    underived: tuple[str, ...] = ()
+    seed: str | None = None
+    selection: str | None = None
 
 
-def verify_run(folder: str | Path) -> Verdict:
+def verify_run(
+    folder: str | Path, *, announced: str | None = None, nonce: str | None = None, data: Any = None
+) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first one that is wrong.
 
-    A run that is not finished raises `Incomplete`, after everything in the folder has been checked.
+    A run that is not finished raises `Incomplete`, after everything in the folder has been checked. `announced`, `nonce`: what
+    was published of an announced run, which this must be. `data`: the whole data set, from which the rule in the manifest must
+    give the inputs of the run.
     """
     folder = Path(folder)
+    if (announced is None) != (nonce is None):
+        raise BadInput("announced and nonce belong together: give both, as they were published")
     kind = read_raw(folder).get("kind", "smoothing")
     if kind not in KINDS:
         raise RunRefused(
@@ -54,41 +68,59 @@ def verify_run(folder: str | Path) -> Verdict:
     if kind == "poisoning":
         from vauban.poisoning.votes.verification import verify_run as verify_poisoning
 
-        return verify_poisoning(folder)
+        if announced is not None:
+            raise RunRefused(
+                f"{folder} is a poisoning run, which has no noise to announce: leave --announced and --nonce out"
+            )
+        return verify_poisoning(folder, data)
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         manifest = manifests.read(folder)
         _check_manifest(folder, manifest)
         record, _ = read_record(folder, manifest)
+    if announced is not None and nonce is not None:
+        check_announced(folder, record, announced, nonce)
     method, votes, inputs = record.method, record.votes, len(manifest.data.index)
     sealed = (folder / SEAL).exists()
     if not method.finished(votes, sealed):
         left = len(method.pending(votes))
         if sealed:
             raise Lie(f"{folder} is sealed, but only {inputs - left} of its {inputs} inputs have all their votes")
+        if manifest.seed is not None and manifest.announced and record.nonce is None:
+            raise Incomplete(
+                f"{folder} is announced as {manifest.identity} and waits for its nonce, the value of "
+                f"{manifest.seed.nonce_from!r}: no vote is cast; run the same certify command with --nonce"
+            )
         raise Incomplete(
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
     check_sealed(folder, record)
-    extensions = extensions_of(method)
-    beyond = unproven(manifest)
-    return Verdict(inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions, beyond)
-
-
-def unproven(manifest: Manifest) -> tuple[str, ...]:
-    """What a run folder cannot prove by itself, in words."""
-    seeds = {
-        "number": "The seed was chosen by hand: whoever chose it knew the noise and could try others.",
-        "system": "The seed is said to come from the operating system and was not announced: the owner may have tried others. "
-        "With t tries a claim about one input is false with probability at most t alpha, and nobody else knows t.",
-    }
-    exact = manifest.commitment is None
-    first = () if exact else (seeds.get(manifest.seed_kind or "", "Nothing is known of where the seed came from."),)
-    return (
-        "That these votes were cast by that model on those inputs: vauban verify --replay casts some of them again.",
-        "That the inputs were not picked after looking at their results.",
-        *first,
+    compared = None if data is None else check_data(manifest.data, data)
+    return Verdict(
+        inputs,
+        votes.votes_cast,
+        manifest.claim,
+        manifest.origin,
+        manifest.optional,
+        extensions_of(method),
+        unproven(folder, record, compared is not None, announced is not None),
+        underived(folder, manifest),
+        None if manifest.seed is None else manifest.seed.kind,
+        compared,
     )
+
+
+def check_announced(folder: Path, record: RunRecord, announced: str, nonce: str) -> None:
+    """Refuse a run that is not announced, or whose manifest or nonce is not what was published."""
+    check_nonce(nonce)
+    if not record.manifest.announced:
+        raise RunRefused(f"{folder} is not announced: leave --announced and --nonce out, or ask for the announced run")
+    if record.manifest.identity != announced:
+        raise Lie(
+            f"{folder} has the manifest {record.manifest.identity}; {announced} was announced: this is another run"
+        )
+    if record.nonce not in (None, nonce):
+        raise Lie(f"{folder} has the nonce {record.nonce}; {nonce} was published: its votes are those of another try")
 
 
 def _check_manifest(folder: Path, manifest: Manifest) -> None:
@@ -111,7 +143,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
         expected += [
             ("the levels", inputs.levels, getattr(law, "levels", None)),
             ("the deviation", inputs.deviation_per_view, 0.0),
-            ("the seed", manifest.commitment, None),
+            ("the seed", manifest.seed, None),
         ]
     compute, exact = manifest.compute, not isinstance(law, Law)
     shared = compute.block not in (None, compute.rows)
@@ -121,6 +153,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
         expected.append(("the randomness of the model", compute.stochastic, None))
     if compute.stochastic == "views":
         expected.append(("the rows of a model that is called with one view at a time", compute.rows, 1))
+    check_rule(path, manifest.data)
     for what, said, right in expected:
         if said != right:
             raise Lie(f"{path}: {what} should be {right!r}, not {said!r}")
@@ -133,7 +166,8 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
     least = law.deviation(manifest.data.shape, manifest.inputs.levels)
     if not (said >= least * (1 - 1e-9) and math.isfinite(said)):
         raise Lie(f"{folder / FILE}: the noise deviates by {least:.3g} per view, not by {said:.3g}")
-    if (folder / SEED_FILE).exists() and Seed.read(folder).commitment != manifest.commitment:
+    committed = None if manifest.seed is None else manifest.seed.commitment
+    if (folder / SEED_FILE).exists() and Seed.read(folder).commitment != committed:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
 
 
@@ -147,7 +181,7 @@ def check_sealed(folder: Path, record: SealedRecord) -> None:
         raise Incomplete(
             f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
         )
-    check_seal(folder / SEAL, record.seal(texts))
+    check_seal(folder / SEAL, record.seal(texts, sealed_picture(folder)))
 
 
 def check_claims(path: Path, true: str) -> None:

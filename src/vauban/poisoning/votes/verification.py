@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput, Lie
+from vauban.errors import BadInput, Lie, RunRefused
 from vauban.poisoning.defense import is_own, parse_defense
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
@@ -14,8 +14,10 @@ from vauban.runs.manifest import refused_as_lies, threat_entries
 from vauban.runs.verify import Verdict, check_sealed
 
 
-def verify_run(folder: Path) -> Verdict:
+def verify_run(folder: Path, data: Any = None) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold."""
+    if data is not None:
+        raise RunRefused(f"{folder} is a poisoning run, which records no selection to compare: leave --data out")
     record = read_record(folder)
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         _check_manifest(folder, record)

@@ -1,0 +1,115 @@
+"""Checks by which rule the inputs of a run were taken from their data set, and against the data set itself; imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.errors import Lie, RunRefused
+from vauban.files import arrays_sha256
+from vauban.runs.sections import DataSection, Selection
+
+
+def check_rule(path: Path, data: DataSection) -> None:
+    """Refuse a manifest at `path` whose index is not what its rule of selection gives; that of an older run has no rule."""
+    selection = data.selection
+    if selection is None:
+        return
+    numbers = (selection.size, selection.every, selection.limit)
+    if any(number is not None and (type(number) is not int or number < 1) for number in numbers):
+        raise Lie(
+            f"{path}: the selection has size, every and limit {numbers}; whole numbers from 1, or null, are needed"
+        )
+    if selection.size is not None and max(data.index) >= selection.size:
+        raise Lie(f"{path}: input {max(data.index)} is outside the data set, which has {selection.size} inputs")
+    if selection.every is None:
+        return
+    end = len(data.index) * selection.every if selection.size is None else selection.size
+    right = list(range(0, end, selection.every))[: selection.limit]
+    if data.index != right:
+        raise Lie(
+            f"{path}: its rule selects {words(selection)}: {_short(right)}; its inputs are {_short(data.index)}, so some were "
+            "left out or put in"
+        )
+    if everything(selection) and data.names is None and selection.sha256 != data.sha256:
+        raise Lie(f"{path}: all inputs are taken, but the fingerprint of the data set is not that of the inputs")
+
+
+def everything(selection: Selection) -> bool:
+    """Whether every input of the data set is taken."""
+    return (selection.every, selection.limit) == (1, None)
+
+
+def words(selection: Selection | None) -> str:
+    """The rule of a selection in words."""
+    if selection is None:
+        return "a selection that is not recorded"
+    if selection.every is None:
+        return "a selection by hand"
+    size = "" if selection.size is None else f" of {selection.size}"
+    if everything(selection):
+        return f"all inputs{size}"
+    limit = "" if selection.limit is None else f", at most {selection.limit},"
+    return f"every input{limit}{size}" if selection.every == 1 else f"inputs 0, {selection.every}, …{limit}{size}"
+
+
+def check_data(own: DataSection, data: Any) -> str:
+    """Compare the inputs of a run with a data set of `vauban.data`, the whole one or what its rule selects; says what they are.
+
+    Other inputs or labels than the manifest's are a `Lie`; a data set of another size or fingerprint is refused.
+    """
+    selection = own.selection
+    if selection is None or selection.every is None:
+        _check_whole(selection, data)
+        positions = _positions(own, data)
+        images, labels = data.images[positions], None if data.labels is None else data.labels[positions]
+        _check_content(own, data.name, images, labels)
+        return f"{words(selection)}: {len(own.index)} of the {len(data.images)} inputs of {data.name}"
+    _check_whole(selection, data)
+    taken = data if data.taken == selection else data.select(selection.every, selection.limit)
+    if taken.index.tolist() != own.index:
+        raise Lie(
+            f"{words(selection)} of {data.name} are {_short(taken.index.tolist())}; the run is about {_short(own.index)}: some "
+            "were left out or put in"
+        )
+    _check_content(own, data.name, taken.images, taken.labels)
+    return f"{words(selection)} of {data.name}, as the manifest's rule selects them"
+
+
+def _check_whole(selection: Selection | None, data: Any) -> None:
+    """Refuse a data set of another size or fingerprint than the one from which the run took its inputs."""
+    if selection is None or selection.size is None:
+        return
+    there = data.selection
+    if (there.size, there.sha256) != (selection.size, selection.sha256):
+        raise RunRefused(
+            f"{data.name} has {there.size} inputs and the fingerprint {str(there.sha256)[:12]}…; the run took its inputs from "
+            f"{selection.size} with {str(selection.sha256)[:12]}…: this is another data set, or inputs of it were left out "
+            "before the run; give the run's with --data"
+        )
+
+
+def _positions(own: DataSection, data: Any) -> list[int]:
+    where = {int(number): position for position, number in enumerate(data.index)}
+    missing = [number for number in own.index if number not in where]
+    if missing:
+        raise RunRefused(f"{data.name} has no input {missing[0]}: the whole data set of the run is needed, {own.spec}")
+    return [where[number] for number in own.index]
+
+
+def _check_content(own: DataSection, name: str, images: NDArray[Any], labels: NDArray[np.int64] | None) -> None:
+    if own.label is None:
+        labels = None
+    elif labels is None:
+        raise RunRefused(f"{name} has no labels, and the run has: the data set with its labels is needed")
+    elif own.label != labels.tolist():
+        raise Lie(f"the true labels in the manifest are not those of {name}")
+    if arrays_sha256(images, labels) != own.sha256:
+        raise Lie(f"{name}: inputs {_short(own.index)} are not those of the run (sha256 differs)")
+
+
+def _short(index: list[int]) -> str:
+    return f"{', '.join(map(str, index[:3]))}{', …' if len(index) > 3 else ''} ({len(index)})"
