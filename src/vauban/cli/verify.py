@@ -47,7 +47,7 @@ def verify(
             None if verdict.origin is None else {"package": verdict.origin.package, "version": verdict.origin.version}
         )
         found = {"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim}
-        found |= {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions}
+        found |= {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions, "extending": verdict.extending}
         common.print_json(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else vars(replayed)}
         )
@@ -61,6 +61,11 @@ def verify(
         typer.echo(
             f"Extended to {n:,} votes: claims-{n}.csv is another claim at its own alpha; the claims at the run's n and at every "
             "doubling of it up to here fail together with probability at most the sum of their alphas."
+        )
+    if verdict.extending is not None:
+        typer.echo(
+            f"The run is being extended to {verdict.extending:,} votes and that is not finished: nothing is claimed at that number "
+            f"yet. The same certify command with --extend {verdict.extending} finishes it."
         )
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

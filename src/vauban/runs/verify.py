@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -16,8 +16,17 @@ from vauban.registry import Origin
 from vauban.report.wording import wording
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
+from vauban.runs.extensions import closed_record
 from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
-from vauban.runs.store import EXTENSIONS, SEAL, SealedRecord, extensions_of, read_record
+from vauban.runs.store import (
+    EXTENSIONS,
+    SEAL,
+    RunRecord,
+    SealedRecord,
+    claims_file,
+    extensions_of,
+    read_record,
+)
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 
@@ -28,7 +37,8 @@ class Verdict:
 
     `origin`: the package that registered the law, if not Vauban's own: its proof is trusted, not checked. `optional`: fields of
     the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is another claim.
-    `unproven`: what the folder alone cannot prove, in words.
+    `unproven`: what the folder alone cannot prove, in words. `extending`: the number of votes of an extension that is not
+    finished; the verdict is then about the claims before it.
     """
 
     inputs: int
@@ -38,12 +48,14 @@ class Verdict:
     optional: dict[str, Any] = field(default_factory=dict)
     extensions: tuple[int, ...] = ()
     unproven: tuple[str, ...] = ()
+    extending: int | None = None
 
 
 def verify_run(folder: str | Path) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first one that is wrong.
 
-    A run that is not finished raises `Incomplete`, after everything in the folder has been checked.
+    A run that is not finished raises `Incomplete`, after everything in the folder has been checked. One that is being extended
+    keeps its claims and its seal until the extension is sealed: they are what is checked.
     """
     folder = Path(folder)
     kind = read_raw(folder).get("kind", "smoothing")
@@ -58,7 +70,8 @@ def verify_run(folder: str | Path) -> Verdict:
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         manifest = manifests.read(folder)
         _check_manifest(folder, manifest)
-        record, _ = read_record(folder, manifest)
+        whole, _ = read_record(folder, manifest)
+        record = closed_record(folder, whole)
     method, votes, inputs = record.method, record.votes, len(manifest.data.index)
     sealed = (folder / SEAL).exists()
     if not method.finished(votes, sealed):
@@ -69,10 +82,23 @@ def verify_run(folder: str | Path) -> Verdict:
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
-    check_sealed(folder, record)
-    extensions = extensions_of(method)
+    extensions, extending = extensions_of(method), None
+    if record is not whole:
+        extending = extensions_of(whole.method)[-1]
+        _check_unsealed(folder, whole, claims_file(extending))
+    check_sealed(folder, record, () if extending is None else (EXTENSIONS, claims_file(extending)))
     beyond = unproven(manifest)
-    return Verdict(inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions, beyond)
+    return Verdict(
+        inputs, votes.votes_cast, manifest.claim, manifest.origin, manifest.optional, extensions, beyond, extending
+    )
+
+
+def _check_unsealed(folder: Path, whole: RunRecord, name: str) -> None:
+    """Refuse the claims file of an unsealed extension that is not what its votes say, or that exists before all are in."""
+    if (folder / name).exists():
+        if not whole.method.finished(whole.votes):
+            raise Lie(f"{folder / name} exists, but the votes of this extension are not all in")
+        check_claims(folder / name, whole.texts(whole.claims())[name])
 
 
 def unproven(manifest: Manifest) -> tuple[str, ...]:
@@ -137,8 +163,11 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
 
 
-def check_sealed(folder: Path, record: SealedRecord) -> None:
-    """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`."""
+def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] = ()) -> None:
+    """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`.
+
+    `unsealed`: files of an extension that the seal does not name yet.
+    """
     texts, sealed = record.texts(record.claims()), (folder / SEAL).exists()
     for name, text in texts.items():
         if sealed or (folder / name).exists():
@@ -147,7 +176,7 @@ def check_sealed(folder: Path, record: SealedRecord) -> None:
         raise Incomplete(
             f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
         )
-    check_seal(folder / SEAL, record.seal(texts))
+    check_seal(folder / SEAL, record.seal(texts), unsealed)
 
 
 def check_claims(path: Path, true: str) -> None:
@@ -160,8 +189,8 @@ def check_claims(path: Path, true: str) -> None:
             raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
 
 
-def check_seal(path: Path, true: Mapping[str, str]) -> None:
-    """Compare a seal with the hashes `true` of the run's content; it must name exactly the files of the run."""
+def check_seal(path: Path, true: Mapping[str, str], unsealed: Collection[str] = ()) -> None:
+    """Compare a seal with the hashes `true` of the run's content; it must name exactly its files, but for those `unsealed`."""
     said = read_json(path)
     for part, digest in true.items():
         if said.get(part) != digest:
@@ -170,7 +199,6 @@ def check_seal(path: Path, true: Mapping[str, str]) -> None:
         if part not in true:
             raise Lie(f"{path} names {part}, which this run does not have")
     if FILE in true:
-        others = [path for path in path.parent.glob("claims*.csv") if path.name not in true]
-        others += [path.parent / EXTENSIONS] if EXTENSIONS not in true and (path.parent / EXTENSIONS).exists() else []
-        for other in others:
+        beside = [*path.parent.glob("claims*.csv"), *path.parent.glob(EXTENSIONS)]
+        for other in (file for file in beside if file.name not in (*true, *unsealed)):
             raise Lie(f"{other} exists, but the seal does not name it")
