@@ -13,12 +13,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
-from vauban.errors import BadInput
+from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
 from vauban.models.building import assembled, build_bare, build_imported, normalise_as, source_digest
 from vauban.models.composition import Composed, composed
-from vauban.models.registry import canonical, checked, imported
+from vauban.models.registry import Imported, canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
 from vauban.specs import Spec
 
@@ -119,10 +120,23 @@ def _filled(spec: str, tensors: Mapping[str, Tensor] | None, source: str) -> nn.
             ],
         )
     foreign = imported(spec)
-    net = build_imported(foreign) if foreign else build_bare(spec)
+    net = _built(foreign) if foreign else build_bare(spec)
     if tensors is not None:
         net.load_state_dict(fit(tensors, net.state_dict(), source))
     return net if foreign else normalise_as(spec, net)
+
+
+def _built(foreign: Imported) -> nn.Module:
+    """What the named function returns; what it raises, or its module on import, is a `ModelFailed`."""
+    try:
+        return build_imported(foreign)
+    except VaubanError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise ModelFailed(
+            f"{foreign.module}:{foreign.attribute} failed when the model was built: {reason(problem)}. A function that returns "
+            "the model is needed"
+        ) from problem
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:
