@@ -122,21 +122,20 @@ def certify(
         precision=precision,
         compile="tuned" if tune else compile,
     )
-    with common.plain_warnings():
-        certs = smoothed.certify(
-            inputs,
-            k=k,
-            n=n,
-            alpha=alpha,
-            bounds=bounds,
-            stop=stop,
-            label=label,
-            n0=n0,
-            seconds=seconds,
-            seed=seed,
-            out=out,
-            extend=extend,
-            on=on,
-            progress=not json,
-        )
+    certs = smoothed.certify(
+        inputs,
+        k=k,
+        n=n,
+        alpha=alpha,
+        bounds=bounds,
+        stop=stop,
+        label=label,
+        n0=n0,
+        seconds=seconds,
+        seed=seed,
+        out=out,
+        extend=extend,
+        on=on,
+        progress=not json,
+    )
     show_certificates(out, [certs], shown_radii, json)

@@ -79,13 +79,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that turns a command's errors into exit codes and adds examples to its help."""
+    """Decorator that turns a command's errors into exit codes, prints its warnings on a line and adds examples to its help."""
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(*args: Any, **kwargs: Any) -> None:
             try:
-                command(*args, **kwargs)
+                with plain_warnings():
+                    command(*args, **kwargs)
             except VaubanError as problem:
                 _show_error(problem, str(problem))
                 raise typer.Exit(problem.exit_code) from None
