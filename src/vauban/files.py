@@ -193,7 +193,8 @@ def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key, ignore)
     elif old != new:
         one, other = canonical(old), canonical(new)
-        same = len(os.path.commonprefix([one, other]))
+        unlike = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        same = next(unlike, min(len(one), len(other)))
         yield f"{path}: the run has {_short(one, same)}, now {_short(other, same)}"
 
 

@@ -32,7 +32,10 @@ def raising(problem: BaseException) -> Callable[[torch.Tensor], torch.Tensor]:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (CONVOLUTION, r"; views have 1 channels, the first layer \(0, Conv2d\) wants 3\. A model that takes such views"),
+        (
+            CONVOLUTION,
+            r"; views have 1 channels, the first layer \(0, Conv2d\) wants 3\. A model that takes such views",
+        ),
         (DENSE, r"; views have 36 numbers, the first layer \(1, Linear\) wants 49\."),
         (DOUBLE, r"; views are float32, the first layer \(1, Linear\) wants float64\."),
         (LATER, r"RuntimeError: mat1 and mat2 shapes cannot be multiplied \(5x32 and 31x2\)\. A model"),

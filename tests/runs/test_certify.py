@@ -175,7 +175,9 @@ def test_a_refusal_shows_settings_first_and_where_long_values_differ(tmp_path: P
 @pytest.mark.parametrize("path", ["there", "there/run", "there/deep/run"])
 def test_a_file_where_the_run_folder_should_be_is_refused(tmp_path: Path, half_spaces: Model, path: str) -> None:
     (tmp_path / "there").write_text("a file")
-    with pytest.raises(BadInput, match=r"there.* cannot be used as a run folder, since .*there is a file: give another"):
+    with pytest.raises(
+        BadInput, match=r"there.* cannot be used as a run folder, since .*there is a file: give another"
+    ):
         run(tmp_path / path, half_spaces)
     assert (tmp_path / "there").read_text() == "a file"
 

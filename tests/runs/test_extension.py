@@ -88,7 +88,9 @@ def test_the_same_command_finishes_it(
     assert (verdict.votes, verdict.extensions, verdict.extending) == (10_000, (2_000,), None)
 
 
-def test_a_kill_before_the_new_seal_leaves_the_old_claims(certify: Callable[..., vb.Certificates], folder: Path) -> None:
+def test_a_kill_before_the_new_seal_leaves_the_old_claims(
+    certify: Callable[..., vb.Certificates], folder: Path
+) -> None:
     old = contents(folder, ("seal.json",))["seal.json"]
     more = certify(folder, extend=2_000)
     new = contents(folder, ("seal.json",))["seal.json"]

@@ -47,7 +47,12 @@ def verify(
             None if verdict.origin is None else {"package": verdict.origin.package, "version": verdict.origin.version}
         )
         found = {"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim}
-        found |= {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions, "extending": verdict.extending}
+        found |= {
+            "law_from": origin,
+            "optional": verdict.optional,
+            "extensions": verdict.extensions,
+            "extending": verdict.extending,
+        }
         common.print_json(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else vars(replayed)}
         )
@@ -64,8 +69,8 @@ def verify(
         )
     if verdict.extending is not None:
         typer.echo(
-            f"The run is being extended to {verdict.extending:,} votes and that is not finished: nothing is claimed at that number "
-            f"yet. The same certify command with --extend {verdict.extending} finishes it."
+            f"The run is being extended to {verdict.extending:,} votes and that is not finished: nothing is claimed at that "
+            f"number yet. The same certify command with --extend {verdict.extending} finishes it."
         )
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

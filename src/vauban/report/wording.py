@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 LABELS_FIXED = (
-    "labels that were fixed before these votes were cast: a label read off the same votes is certified with no such probability"
+    "labels that were fixed before these votes were cast: a label read off the same votes is certified with no such "
+    "probability"
 )
 """What a claim from bare counts presupposes of its labels."""
 
