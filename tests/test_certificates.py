@@ -316,3 +316,9 @@ def test_conversions_other_than_to_linf_need_values_between_0_and_1() -> None:
     assert "L-infinity norm is less than the radius (units of the input, inputs of any size)" in implied.claim
     with pytest.raises(BadInput, match="pictures"):
         derive([[1000, 0]], [0], law("gaussian:sigma=2")).in_threat("patch", (2, 3, 8, 8))
+
+
+def test_claims_from_bare_counts_say_that_labels_were_fixed_beforehand() -> None:
+    words = "labels that were fixed before these votes were cast"
+    assert words in derive([[1000, 0]], [0], law("gaussian:sigma=2")).claim
+    assert words not in derive([[22, 4]], [0], law("splitting:sigma=0.03")).claim  # exact: a label may be read off

@@ -1,11 +1,16 @@
 """Inputs are checked before any vote, and put on the grid exactly when they are on it."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from vauban.errors import BadInput
-from vauban.inputs import check_labels, prepare
+import vauban as vb
+from vauban.errors import BadInput, RunRefused
+from vauban.inputs import check_labels, collect, prepare
 
 PICTURES = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
 
@@ -77,3 +82,60 @@ def test_labels_of_an_unknown_number_of_classes_are_any_whole_numbers() -> None:
     assert check_labels([-1, 700], 2, None).tolist() == [-1, 700]
     with pytest.raises(BadInput, match="for 3 samples: one whole number each"):
         check_labels([0, 1], 3, None, of="sample")
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        return ((torch.full((4,), i / 255), i % 2) for i in self.order)
+
+
+class Backwards(torch.utils.data.BatchSampler):
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[3, 2], [1, 0]])
+
+
+PAIRS = torch.utils.data.TensorDataset(torch.arange(16).view(4, 4) / 255, torch.tensor([0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"shuffle": True},
+        {"batch_sampler": [[3, 2], [1, 0]]},
+        {"batch_sampler": Backwards(torch.utils.data.SequentialSampler(PAIRS), 2, False)},
+        {"sampler": torch.utils.data.SubsetRandomSampler([1, 2])},
+        {"sampler": [1, 0], "batch_size": None},
+    ],
+)
+def test_a_loader_that_may_read_in_another_order_is_refused(order: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=r"in the order of a .*shuffle=False, no sampler or batch_sampler of your own"):
+        collect(torch.utils.data.DataLoader(PAIRS, **order), None, None, prepare)
+
+
+def test_loaders_that_read_in_order_and_subsets_are_read(recwarn: pytest.WarningsRecorder) -> None:
+    own = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(PAIRS), 3, False)
+    whole = collect(PAIRS, None, None, prepare)
+    for options in ({}, {"batch_size": 3}, {"batch_sampler": own}):
+        assert collect(torch.utils.data.DataLoader(PAIRS, **options), None, None, prepare).sha256 == whole.sha256  # type: ignore[arg-type]
+    some = collect(torch.utils.data.Subset(PAIRS, [2, 0]), None, None, prepare)
+    assert some.inputs.values.tolist() == whole.inputs.values[[2, 0]].tolist()
+    assert not recwarn.list
+
+
+def test_an_iterable_data_set_is_read_with_a_warning_and_a_run_needs_the_same_order(tmp_path: Path) -> None:
+    smoothed = vb.SmoothedClassifier(lambda views: views[:, :2], "gaussian:sigma=0.5", num_classes=2)
+
+    def certify(order: list[int], **options: Any) -> vb.Certificates:
+        source = options.pop("load", lambda stream: stream)(Stream(order))
+        with pytest.warns(UserWarning, match="a Stream has no order that can be checked"):
+            return smoothed.certify(source, n=100, alpha=0.01, seed=1, **options)
+
+    certs = certify([3, 1, 2])
+    assert certify([3, 1, 2], load=torch.utils.data.DataLoader) == certs
+    assert certify([3, 1, 2], out=tmp_path / "run") == certs
+    assert certify([3, 1, 2], out=tmp_path / "run") == certs
+    with pytest.raises(RunRefused, match=r"data\.sha256: the run has"):
+        certify([2, 1, 3], out=tmp_path / "run")

@@ -30,6 +30,12 @@ class MissingExtra(VaubanError, ImportError):
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'vauban[{extra}]'")
 
 
+class ModelFailed(VaubanError):
+    """A base classifier raised an error, or tried to end the process, when it was built or called."""
+
+    exit_code = 2
+
+
 class NotRepeated(VaubanError):
     """A base classifier failed once and not again: its votes are no function of its samples, and nothing can be certified."""
 

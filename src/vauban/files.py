@@ -53,6 +53,9 @@ LOCK = ".lock"
 def locked(folder: Path) -> Iterator[None]:
     """Create the folder if it is missing and hold its lock; RunRefused if another process holds it."""
     try:
+        above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not above.is_dir():
+            raise BadInput(f"{folder} cannot be used as a run folder, since {above} is a file: give another --out")
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
@@ -184,3 +187,23 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as problem:
         raise Lie(f"{path} cannot be read ({problem})") from None
     return value
+
+
+def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
+    """The fields in which the JSON of two runs differs, as lines of text, except those named in `ignore`."""
+    if path in ignore:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key, ignore)
+    elif old != new:
+        one, other = canonical(old), canonical(new)
+        unlike = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        same = next(unlike, min(len(one), len(other)))
+        yield f"{path}: the run has {_short(one, same)}, now {_short(other, same)}"
+
+
+def _short(text: str, same: int) -> str:
+    """At most about 80 characters of a text, around the place after the first `same`."""
+    start = 0 if len(text) <= 80 or same < 60 else same - 20
+    return f"{'…' if start else ''}{text[start : start + 80]}{'…' if len(text) > start + 80 else ''}"

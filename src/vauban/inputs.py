@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -132,17 +133,19 @@ def collect(
 
 def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Inputs [m, ...] and labels [m] or None of a torch data set or loader, read once and in order."""
-    if isinstance(source, torch.utils.data.DataLoader):
-        sampler = getattr(source.batch_sampler, "sampler", source.sampler)
-        in_order = isinstance(sampler, torch.utils.data.SequentialSampler)
-        if not in_order and not isinstance(source.dataset, torch.utils.data.IterableDataset):
-            raise BadInput(
-                f"this loader reads in the order of a {type(sampler).__name__}: inputs are numbered by position, so a loader "
-                "that reads in order is needed (shuffle=False)"
-            )
-        items = list(source)
-    else:
-        items = [source[i] for i in range(len(source))] if hasattr(source, "__len__") else list(source)
+    loads = isinstance(source, torch.utils.data.DataLoader)
+    read = source.dataset if loads else source
+    streams = isinstance(read, torch.utils.data.IterableDataset)
+    if streams:
+        warnings.warn(
+            f"a {type(read).__name__} has no order that can be checked: inputs are numbered as it yields them now. A run that is "
+            "resumed needs the same order, and is refused with another",
+            stacklevel=5,
+        )
+    elif loads:
+        _refuse_other_order(source)
+    counted = not loads and not streams and hasattr(source, "__len__")
+    items = [source[i] for i in range(len(source))] if counted else list(source)
     if not items:
         raise BadInput("the data set is empty: at least one input is needed")
     pairs = [item if isinstance(item, tuple | list) else (item, None) for item in items]
@@ -154,6 +157,18 @@ def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return join(xs), None if any(y is None for y in ys) else join(ys)  # type: ignore[arg-type]
     except ValueError as problem:
         raise BadInput(f"inputs of different shapes cannot be certified together: {problem}") from None
+
+
+def _refuse_other_order(loader: Any) -> None:
+    """Refuse a loader unless torch's own samplers make it read in order: those of others may shuffle."""
+    batches = loader.batch_sampler
+    own = batches is None or type(batches) is torch.utils.data.BatchSampler
+    sampler = loader.sampler if batches is None else batches.sampler if own else batches
+    if type(sampler) is not torch.utils.data.SequentialSampler:
+        raise BadInput(
+            f"this loader reads in the order of a {type(sampler).__name__}: inputs are numbered by position, so a loader "
+            "that reads in order is needed (shuffle=False, no sampler or batch_sampler of your own), or the inputs as an array"
+        )
 
 
 def _array(value: Any) -> np.ndarray | None:

@@ -164,3 +164,17 @@ def test_pictures_that_are_not_selected_are_not_opened(tmp_path: Path) -> None:
     assert some.labels is not None
     assert some.labels.tolist() == [0, 0, 1]
     assert some.num_classes == 2
+
+
+def test_a_selection_of_one_class_is_warned_of(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for label in ("cat", "dog"):
+        for i in range(6):
+            paint(tmp_path / label / f"{i}.png", 4, 4)
+    spec = f"images:path={tmp_path}"
+    with pytest.warns(UserWarning, match=r"all 6 inputs selected from images:.* are of class 0 \(cat\): .*--every"):
+        load_some(spec, limit=6)
+    recwarn.clear()
+    load_some(spec, limit=7)
+    load_some(spec, every=2)
+    load_some(spec, limit=4)  # too few to say
+    assert not recwarn.list

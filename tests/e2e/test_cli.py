@@ -173,7 +173,10 @@ def test_claim_from_plain_counts(tmp_path: Path) -> None:
     assert list(rows[0]) == ["index", "label", "radius", "abstained", "truth"]
     radii = [float(row["radius"]) for row in rows[:2]]
     assert radii[0] > radii[1] > 0
-    claims = json.loads(vauban(*arguments, "--json"))["claims"]
+    found = json.loads(vauban(*arguments, "--json"))
+    claims, (note,) = found["claims"], found["notes"]
+    assert "labels that were fixed before these votes were cast" in note
+    assert f"note: {note}" in vauban(*arguments)
     assert [c["radius"] for c in claims] == [float(row["radius"]) if row["radius"] else None for row in rows]
     assert "gaussian:sigma=0.5" in vauban("claim", counts, code=2)
 
@@ -267,6 +270,15 @@ def test_npz_data_without_a_grid_says_so_in_the_manifest(tmp_path: Path) -> None
     assert manifest["inputs"]["arithmetic"] == "float"
     assert "its rounding is not accounted for" in manifest["claim"]
     vauban("verify", tmp_path / "run")
+
+
+def test_a_selection_of_one_class_is_said_on_a_line(tmp_path: Path) -> None:
+    x, y = np.zeros((20, 1, 28, 28), dtype=np.uint8), np.arange(20) // 10
+    np.savez(tmp_path / "sorted.npz", images=x, labels=y)
+    options = ["--data", f"npz:path={tmp_path}/sorted.npz,classes=10", "--model", "cnn-small", "--smoothing", SIGMA]
+    done = CliRunner().invoke(app, ["plan", *options, "--limit", "10", "-n", "100"])
+    (line,) = [line for line in done.stderr.splitlines() if "of class 0" in line]
+    assert line.startswith("warning: all 10 inputs selected from npz:")
 
 
 def test_pictures_of_sixteen_bits_are_certified_only_as_rounded_ones(tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from poison_commands import PLAIN, TEST, TINY, vauban
 from typer.testing import CliRunner
 
 from vauban.cli import app
 from vauban.data import load
 from vauban.laws.poisoning.finite import spread_offsets
-from vauban.poisoning import Ensemble, EnsembleVotes, Partition, derive
+from vauban.poisoning import Ensemble, EnsembleVotes, derive
 from vauban.poisoning.partitioning.samples import set_sha256
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.poisoning.training.weights_folder import WeightsFolder
 
-TINY = "tiny-cnn:steps=6,group=5,views=1,batch=16"
 TRAIN = [
     "poison",
     "train",
@@ -35,14 +35,6 @@ TRAIN = [
     "--device",
     "cpu",
 ]
-PLAIN = "partition:spread=1,threat=samples"
-TEST = ["--data", "mnist:split=test", "--limit", "40", "--device", "cpu"]
-
-
-def vauban(*arguments: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -332,105 +324,3 @@ def test_bad_requests_are_answered(arguments: list[str], words: str, ensemble: P
     assert words.replace("\\", "") in said
     assert "Traceback" not in said
     assert not (tmp_path / "x").exists()
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"votes": np.zeros((3, 4), int)}, "how many classes"),
-        ({"num_classes": 10}, "there are no votes"),
-        ({"votes": np.full((3, 4), 10), "num_classes": 10}, "votes are 0 to 9"),
-        ({"votes": np.zeros((3, 4)), "num_classes": 10}, "whole numbers"),
-        (
-            {"votes": np.zeros((3, 4), int), "labels": np.zeros(2, int), "num_classes": 10},
-            "one whole number each is needed",
-        ),
-        (
-            {"votes": np.zeros((3, 4), int), "labels": np.full(3, 12), "num_classes": 10},
-            "outside the classes 0..9",
-        ),
-        ({"counts": np.ones((3, 4), int), "num_classes": 10}, "counts of 4 classes"),
-        ({"counts": np.ones((3, 10), int), "num_classes": 10, "spread": 2}, "needs the vote of every model"),
-        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": "[1]"}, "JSON object"),
-        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "training": '{"lr": NaN}'}, "JSON object"),
-        ({"votes": np.zeros((3, 4), int), "num_classes": 10, "index": np.zeros(3, int)}, "names an input twice"),
-        ({"votes": np.array([object()]), "num_classes": 10}, "cannot be read"),
-    ],
-)
-def test_bad_vote_files_are_answered(arrays: dict[str, object], words: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "votes.npz", **arrays)  # type: ignore[arg-type]
-    smoothing = "partition:threat=samples" if "spread" in arrays else PLAIN
-    assert words in vauban("claim", tmp_path / "votes.npz", "--smoothing", smoothing, code=2)
-
-
-def test_no_labels_no_accuracy_but_radii(tmp_path: Path) -> None:
-    np.savez(tmp_path / "votes.npz", votes=np.ones((3, 5), dtype=np.uint8), num_classes=4)
-    told = json.loads(vauban("claim", tmp_path / "votes.npz", "--smoothing", PLAIN, "--json"))
-    assert [c["radius"] for c in told["claims"]] == [2, 2, 2]
-    assert "clean_accuracy" not in told
-
-
-@pytest.mark.filterwarnings("ignore:2 training samples")
-def test_torn_labels_and_empty_parts_are_said(tmp_path: Path) -> None:
-    digits = load("mnist:split=train")
-    x = np.concatenate([digits.images[:30], digits.images[:2]])
-    y = np.concatenate([digits.labels[:30], (digits.labels[:2] + 1) % 10])
-    np.savez(tmp_path / "d.npz", images=x, labels=y)
-    command = ["poison", "train", "--data", f"npz:path={tmp_path}/d.npz,classes=10", "-p", "25", "--model", TINY]
-    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
-    assert done.exit_code == 0, done.stderr
-    assert "note: 2 training samples repeat another one's input with a different label" in done.stderr
-    assert "base classifiers have no training samples: by rule they vote for class 0" in done.stderr
-    parts = Partition(25).members(x, y)
-    empty = [i for i, part in enumerate(parts) if not len(part)]
-    assert (Ensemble.load(tmp_path / "ens").votes(x[:3])[:, empty] == 0).all()
-
-
-def test_shared_features_and_one_flipped_label(tmp_path: Path) -> None:
-    digits = load("mnist:split=train")
-    flipped = digits.labels[:100].copy()
-    flipped[17] = (flipped[17] + 1) % 10
-    heads = "linear:learning_epochs=1,learning_batch=50,steps=6,group=4,views=1"
-    for name, labels in (("clean", digits.labels[:100]), ("flipped", flipped)):
-        np.savez(tmp_path / f"{name}.npz", images=digits.images[:100], labels=labels)
-        data = f"npz:path={tmp_path}/{name}.npz,classes=10"
-        command = ["poison", "train", "--data", data, "-p", "4", "--model", heads, "--device", "cpu"]
-        vauban(*command, "--defense", "ss-dpa:features=rotnet", "--out", tmp_path / name)
-    clean, other = Ensemble.load(tmp_path / "clean"), Ensemble.load(tmp_path / "flipped")
-    assert sum(a != b for a, b in zip(clean.fingerprints, other.fingerprints, strict=True)) == 1
-    shared = clean.trainer.shared  # type: ignore[attr-defined]
-    assert shared
-    assert all((shared[name] == value).all() for name, value in other.trainer.shared.items())  # type: ignore[attr-defined]
-    vauban("poison", "certify", "-e", tmp_path / "clean", *TEST, "--out", tmp_path / "run")
-    assert "relabelled" in vauban("verify", tmp_path / "run")
-
-
-def test_samples_that_nobody_can_train_on_are_said(tmp_path: Path) -> None:
-    """More parts than samples, NaN and a label that is no class: an ensemble is trained, certified and verified."""
-    x = np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32)
-    y = np.arange(30) % 3
-    x[4, 0, 0, 0], y[9] = np.nan, 7
-    np.savez(tmp_path / "d.npz", images=x, labels=y)
-    np.savez(tmp_path / "t.npz", images=x[10:20], labels=y[10:20])
-    command = [
-        "poison",
-        "train",
-        "--data",
-        f"npz:path={tmp_path}/d.npz,classes=3",
-        "-p",
-        "40",
-        "--model",
-        TINY,
-        "--json",
-    ]
-    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
-    assert done.exit_code == 0, done.stderr
-    assert "cannot be trained on their samples" in done.stderr
-    failed = sorted({int(Partition(40).buckets(x[i : i + 1])[0]) for i in (4, 9)})
-    assert json.loads(done.stdout)["failed"] == failed
-    certify = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/t.npz,classes=3"]
-    vauban(*certify, "--device", "cpu", "--out", tmp_path / "run")
-    assert "all hold" in vauban("verify", tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["training"]["partition"]["failed"] == failed
-    refused = ["poison", "certify", "-e", tmp_path / "ens", "--data", f"npz:path={tmp_path}/d.npz,classes=3"]
-    assert "holds NaN" in vauban(*refused, "--out", tmp_path / "x", code=2)

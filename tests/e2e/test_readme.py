@@ -15,3 +15,12 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     exec(compile(code, "README.md", "exec"), names := {})
     assert names["run"].verify().votes == 10 * 2_000
     assert names["run"].certificates() == names["certs"]
+
+
+def test_python_and_command_line_of_the_readme_use_different_run_folders() -> None:
+    text = README.read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    ours = set(re.findall(r"runs/[\w-]+", code))
+    theirs = set(re.findall(r"runs/[\w-]+", text.replace(code, "")))
+    assert ours
+    assert not ours & theirs

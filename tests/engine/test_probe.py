@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import vauban as vb
-from vauban.engine.network import check_dispersion, generator_states
+from vauban.engine.network import generator_states
+from vauban.engine.random_models import check_dispersion
 from vauban.errors import BadInput, RunRefused
 
 Model = Callable[[torch.Tensor], torch.Tensor]

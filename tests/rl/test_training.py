@@ -1,4 +1,4 @@
-"""Runs: plans, curves, interruption at any step, resumption that ends as an uninterrupted training does."""
+"""Runs: interruption at any step, and resumption that ends as an uninterrupted training does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pickle
 import signal
 import zipfile
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,20 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DDPG, DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from vauban.errors import BadInput, RunRefused
-from vauban.rl import MultiReenGAGEDDPG, ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
 from vauban.rl.checkpoints import snapshot_agent
-from vauban.rl.curves import Curves, curve_file, draw, read_rows, read_run
-from vauban.rl.encoders import GoalImageEncoder
+from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import ContinuousSeek, WorldEnv
-from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, plan, read_settings
+from vauban.rl.recipes import Plan, make_agent
 from vauban.rl.seeds import train_seeds
 from vauban.rl.training import load_agent, open_run, train_seed
 
 SMALL = {"net_arch": [16, 16], "batch_size": 16, "learning_starts": 30}
+
 SEEK = Plan("reengage-ddpg", "ContinuousSeek-v0:dim=2", SMALL, steps=90, every=30, episodes=5)
+
 PLANS = [
     SEEK,
     Plan("reengage-sac", "ContinuousSeek-v0:dim=2", {**SMALL, "normalise_goals": True}, steps=90, every=30, episodes=5),
@@ -318,153 +317,3 @@ def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
     other = Plan("ddpg", SEEK.env, SMALL, steps=90, every=30, episodes=5)
     with pytest.raises(RunRefused, match="algo=ddpg instead of reengage-ddpg"):
         open_run(tmp_path, other, "x")
-
-
-def test_curves_lose_only_a_line_that_a_kill_cut(tmp_path: Path) -> None:
-    path = tmp_path / "seed-0.csv"
-    path.write_text("steps,success,reward,seconds\n0,0,-10,0\n10,0.5,-5,1\n20,0.7")
-    assert [row["steps"] for row in read_rows(path)] == [0, 10]
-    path.write_text("a,b\n1,2\n3,4\n")
-    with pytest.raises(BadInput, match="no learning curve"):
-        read_rows(path)
-    with pytest.raises(BadInput, match="no run of vauban rl train"):
-        read_run(tmp_path)
-
-
-def test_runs_of_different_length_are_compared_over_the_same_steps() -> None:
-    values = np.array([[0.0, 1.0, 1.0, 0.0]])
-    curves = Curves("x", "y", [0], np.array([0.0, 10, 20, 30]), values, np.array([1.0]), "success")
-    assert curves.until(25).summary()["steps"] == 20
-    assert curves.until(25).areas == pytest.approx([0.75])
-    assert curves.until(30).areas == pytest.approx(curves.areas)
-    with pytest.raises(BadInput, match="first evaluation"):
-        curves.until(-1)
-
-
-def test_curves_are_compared_at_steps_at_which_all_seeds_were_evaluated(tmp_path: Path) -> None:
-    open_run(tmp_path, Plan("ddpg", "ContinuousSeek-v0:dim=2", steps=30, every=10), "x")
-    head = "steps,success,reward,seconds\n"
-    curve_file(tmp_path, 0).write_text(head + "0,0,-9,0\n10,0.1,-8,1\n30,0.3,-6,3\n")
-    curve_file(tmp_path, 1).write_text(head + "0,0,-9,0\n10,0.5,-8,1\n20,0.6,-7,2\n30,0.7,-6,4\n40,0.")
-    run = read_run(tmp_path)
-    assert run.steps.tolist() == [0, 10, 30]
-    np.testing.assert_allclose(run.values, [[0, 0.1, 0.3], [0, 0.5, 0.7]])
-    assert run.seconds.tolist() == [3, 4]
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(BadInput, match="no readable run.json"):
-        read_run(tmp_path)
-    with pytest.raises(BadInput, match="no readable run.json"):
-        open_run(tmp_path, Plan("ddpg", "ContinuousSeek-v0:dim=2", steps=30, every=10), "x")
-
-
-@pytest.mark.parametrize(
-    ("env", "settings", "why"),
-    [
-        ("ContinuousSeek-v0:dim=abc", {}, "dim=abc: a whole number"),
-        ("DriveSeek-v0:max_goals=500", {}, "DriveSeek has 441 points"),
-        ("ContinuousSeek-v0:dim=2", {"batch_size": 0}, "batch_size=0: a whole number, 1 or more"),
-        ("ContinuousSeek-v0:dim=2", {"net_arch": 16}, "net_arch=16: the widths of hidden layers are needed"),
-        ("ContinuousSeek-v0:dim=2", {"net_arch": [16, 0]}, "net_arch=.16, 0.: the widths"),
-        ("ContinuousSeek-v0:dim=2", {"batch_size": "abc"}, "batch_size='abc'"),
-        ("ContinuousSeek-v0:dim=2", {"gamma": 2}, "gamma=2: a number, from 0 to 1"),
-        ("ContinuousSeek-v0:dim=2", {"noise": -1}, "noise=-1"),
-        ("ContinuousSeek-v0:dim=2", {"policy": "foo"}, "cannot be made with these settings"),
-    ],
-)
-def test_values_that_make_no_sense_are_refused(env: str, settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(BadInput, match=why):
-        make_agent(Plan("ddpg", env, settings, steps=50), 0, "cpu")
-
-
-def test_sets_of_goals_are_for_ddpg() -> None:
-    with pytest.raises(BadInput, match="sac does not fit DriveSeek-v0: sets of goals are for ddpg"):
-        make_agent(Plan("sac", "DriveSeek-v0", steps=50), 0, "cpu")
-
-
-RESULTS = Path(__file__).parents[2] / "results" / "rl"
-
-
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/run.json")))
-def test_the_runs_of_the_results_are_read_and_could_be_resumed(name: str, tmp_path: Path) -> None:
-    """Their manifests were written by earlier versions, some before there were batched trainings."""
-    assert len(read_run(RESULTS / name).steps) > 5
-    manifest = json.loads((RESULTS / name / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(manifest))
-    again = Plan(**{field.name: manifest[field.name] for field in fields(Plan) if field.name in manifest})
-    assert again.together == manifest.get("together", False)
-    open_run(tmp_path, again, manifest["label"])
-
-
-def test_areas_are_mean_heights() -> None:
-    steps, values = np.array([0.0, 10, 30]), np.array([[0, 1, 1], [0, 0, 1.0]])
-    run = Curves("a", "E", [0, 1], steps, values, np.array([3.0, 5.0]), "success")
-    np.testing.assert_allclose(run.areas, [25 / 30, 10 / 30])
-    line = run.summary()
-    assert line["area"] == pytest.approx(35 / 60)
-    assert line["spread"] == pytest.approx(0.5 / 2**0.5)
-    assert (line["seeds"], line["steps"], line["last"], line["seconds"]) == (2, 30, 1, 4)
-
-
-def test_pictures_of_curves_are_written(tmp_path: Path) -> None:
-    run = Curves("a", "E", [0, 1], np.array([0.0, 1]), np.array([[0, 0.5], [0, 1]]), np.zeros(2), "reward")
-    draw(tmp_path / "p.png", [run], title="T", levels={"greedy": 0.7})
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_thesiss_settings_are_the_defaults() -> None:
-    seek = plan("reengage-ddpg", "ContinuousSeek-v0:dim=20", {}, None, None, None)
-    assert (seek.steps, seek.every, seek.episodes) == (200_000, 2_000, 50)
-    agent: Any = make_agent(seek, 0, "cpu")
-    assert isinstance(agent, ReenGAGEDDPG)
-    assert (agent.batch_size, agent.learning_rate, agent.gamma, agent.tau) == (128, 5e-4, 0.95, 0.005)
-    assert (agent.learning_starts, agent.goal_weight, agent.action_noise._sigma[0]) == (1000, 0.2, 0.03)
-    assert agent.policy.net_arch == [256, 256]
-    assert isinstance(agent.replay_buffer, HerReplayBuffer)
-    assert agent.replay_buffer.n_sampled_goal == 4
-    for dim, algo, batch, rate in (
-        (20, "ddpg", 256, 5e-4),
-        (10, "ddpg", 256, 5e-4),
-        (10, "reengage-ddpg", 512, 1e-3),
-        (5, "ddpg", 512, 1e-3),
-        (5, "reengage-ddpg", 512, 1.5e-3),
-        (10, "sac", 1024, 1.5e-3),
-        (20, "reengage-sac", 8192, 2.5e-3),
-    ):
-        made: Any = make_agent(Plan(algo, f"ContinuousSeek-v0:dim={dim}", steps=2000), 0, "cpu")
-        assert (made.batch_size, made.learning_rate) == (batch, rate)
-    drive = plan("multi-reengage-ddpg", "DriveSeek-v0", {}, None, None, None)
-    assert (drive.steps, drive.every, drive.episodes) == (160_000, 4_000, 100)
-    many: Any = make_agent(Plan(drive.algo, drive.env, steps=500), 0, "cpu")
-    assert isinstance(many, MultiReenGAGEDDPG)
-    assert [m.out_features for m in many.critic.features_extractor.net if hasattr(m, "out_features")] == [400, 400, 20]
-    assert many.policy.net_arch == [400]
-    assert many.action_noise._sigma[0] == 0.05
-    bits: Any = make_agent(Plan("reengage-dqn", "BitFlipping-v0:dim=40", steps=2000), 0, "cpu")
-    assert (bits.batch_size, bits.gamma, bits.gradient_steps, bits.exploration_schedule(0.5)) == (128, 0.98, 40, 0.2)
-    kinds = [DDPG, SAC, DQN, ReenGAGEDDPG, ReenGAGESAC, ReenGAGEDQN, MultiReenGAGEDDPG]
-    assert list(ALGORITHMS.values()) == kinds
-
-
-def test_encoders_are_chosen_by_name() -> None:
-    small = {"batch_size": 8, "encoder": "pictures", "share_encoder": False}
-    agent: Any = make_agent(Plan("multi-reengage-ddpg", "DriveSeek-v0", small, steps=50), 0, "cpu")
-    assert isinstance(agent.critic.features_extractor, GoalImageEncoder)
-    assert agent.actor.features_extractor is not agent.critic.features_extractor
-    library: Any = make_agent(Plan("ddpg", "DriveSeek-v0", {"batch_size": 8}, steps=50), 0, "cpu")
-    assert library.actor.features_extractor is library.critic.features_extractor
-    with pytest.raises(BadInput, match="not a known encoder"):
-        make_agent(Plan("ddpg", "DriveSeek-v0", {"encoder": "words"}, steps=50), 0, "cpu")
-
-
-def test_bad_plans_are_answered() -> None:
-    with pytest.raises(BadInput, match="'ppo' is not a known algorithm"):
-        Plan("ppo", "ContinuousSeek-v0")
-    with pytest.raises(BadInput, match="steps=0"):
-        Plan("ddpg", "ContinuousSeek-v0", steps=0)
-    with pytest.raises(BadInput, match="must divide"):
-        Plan("ddpg", "ContinuousSeek-v0", num_envs=3, steps=10)
-    with pytest.raises(BadInput, match="size_of_dim"):
-        make_agent(Plan("ddpg", "ContinuousSeek-v0:size_of_dim=3"), 0)
-    with pytest.raises(BadInput, match="colour"):
-        make_agent(Plan("ddpg", "ContinuousSeek-v0:dim=2", {"colour": 3}, steps=10), 0)
-    assert read_settings("net_arch=[8,8],soft=both") == {"net_arch": [8, 8], "soft": "both"}

@@ -42,7 +42,7 @@ def run(
     return b"\n".join(sorted((folder / TALLIES).read_bytes().splitlines()))
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """Stands for whatever ends a process."""
 
 
@@ -155,6 +155,31 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(
     with pytest.raises(RunRefused, match=complaint):
         run(tmp_path / "run", half_spaces, **change)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_refusal_shows_settings_first_and_where_long_values_differ(tmp_path: Path, half_spaces: Model) -> None:
+    run(tmp_path / "run", half_spaces)
+    with pytest.raises(RunRefused) as refused:
+        run(tmp_path / "run", half_spaces, settings=SETTINGS | {"k": 2, "alpha": 0.02})
+    lines = str(refused.value).splitlines()[1:-1]
+    assert lines[0].startswith("  settings.alpha: the run has 0.01, now 0.02")
+    words = [line for line in lines if line.startswith("  claim: ")]
+    assert words == lines[-1:]
+    before, after = words[0].removeprefix("  claim: the run has ").split(", now ")
+    assert before != after
+    assert before.startswith("…")
+    assert "0.01" in before
+    assert "0.02" in after
+
+
+@pytest.mark.parametrize("path", ["there", "there/run", "there/deep/run"])
+def test_a_file_where_the_run_folder_should_be_is_refused(tmp_path: Path, half_spaces: Model, path: str) -> None:
+    (tmp_path / "there").write_text("a file")
+    with pytest.raises(
+        BadInput, match=r"there.* cannot be used as a run folder, since .*there is a file: give another"
+    ):
+        run(tmp_path / path, half_spaces)
+    assert (tmp_path / "there").read_text() == "a file"
 
 
 def test_a_folder_with_strange_files_is_refused(tmp_path: Path, half_spaces: Model) -> None:

@@ -29,7 +29,7 @@ RUN = "r" * 64
 BALLOTS = BallotVotes.file
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """Stands for whatever ends a process."""
 
 

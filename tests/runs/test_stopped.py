@@ -59,7 +59,7 @@ def lines(folder: Path) -> bytes:
     return b"\n".join(sorted((folder / TALLIES).read_bytes().splitlines()))
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """Stands for whatever ends a process."""
 
 

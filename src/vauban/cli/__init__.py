@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vauban import __version__
-from vauban.cli import bench, certify, claim, demo, listings, plan, poison, predict, rl, train, verify
+from vauban.cli import bench, certify, claim, common, demo, listings, plan, poison, predict, rl, train, verify
 
 app = typer.Typer(
     name="vauban",
@@ -31,8 +31,12 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="VAUBAN_DEBUG", help="show the traceback of every error")
+    ] = False,
 ) -> None:
     """Proves how much an attacker must change before a classifier's answer can change."""
+    common.debug.set(debug)
 
 
 for command in (

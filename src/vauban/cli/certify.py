@@ -144,27 +144,26 @@ def certify(
         precision=precision,
         compile="tuned" if tune else compile,
     )
-    with common.plain_warnings():
-        certs = smoothed.certify(
-            inputs,
-            k=k,
-            n=n,
-            alpha=alpha,
-            bounds=bounds,
-            stop=stop,
-            label=label,
-            n0=n0,
-            seconds=seconds,
-            seed=seed,
-            out=out,
-            extend=extend,
-            on=on,
-            progress=not json,
-            announce=announce,
-            nonce_from=nonce_from,
-            nonce=nonce,
-            picture=lambda made: draw([made]),
-        )
+    certs = smoothed.certify(
+        inputs,
+        k=k,
+        n=n,
+        alpha=alpha,
+        bounds=bounds,
+        stop=stop,
+        label=label,
+        n0=n0,
+        seconds=seconds,
+        seed=seed,
+        out=out,
+        extend=extend,
+        on=on,
+        progress=not json,
+        announce=announce,
+        nonce_from=nonce_from,
+        nonce=nonce,
+        picture=lambda made: draw([made]),
+    )
     if announce:
         show_announcement(out, certs, json)
         return

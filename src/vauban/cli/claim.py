@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,6 +82,7 @@ def claim(
     from vauban.laws import law
     from vauban.report.numbers import percent, radius_text
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
+    from vauban.report.wording import LABELS_FIXED
     from vauban.runs.foreign_counts import read_counts
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
@@ -120,6 +122,7 @@ def claim(
         counts, labels = read_counts(votes)
         level = 0.001 if alpha is None else alpha
         certs = derive(counts, labels, noise, k=1 if k is None else k, alpha=level, bounds=bounds, shape=sides)
+        certs = certs if certs.exact else replace(certs, notes=(f"presupposed: {LABELS_FIXED}",))
     if patch is not None:
         if threat is not None:
             raise BadInput("--patch is about patches, not about another threat: leave --threat out")

@@ -6,19 +6,24 @@ import functools
 import inspect
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import typer
 
-from vauban.errors import BadInput, VaubanError
+from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.report.progress import bar as progress
 from vauban.report.progress import counter
 
 __all__ = ["counter", "progress"]
 
 INTERRUPTED = 130
+
+debug: ContextVar[bool] = ContextVar("debug", default=False)
+"""Whether the traceback of an error is shown; set by `vauban --debug`."""
 
 ModelOption = Annotated[
     str | None,
@@ -74,19 +79,27 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that turns a command's errors into exit codes and adds examples to its help."""
+    """Decorator that turns a command's errors into exit codes, prints its warnings on a line and adds examples to its help."""
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(*args: Any, **kwargs: Any) -> None:
             try:
-                command(*args, **kwargs)
+                with plain_warnings():
+                    command(*args, **kwargs)
             except VaubanError as problem:
-                typer.echo(f"error: {problem}", err=True)
+                _show_error(problem, str(problem))
                 raise typer.Exit(problem.exit_code) from None
+            except SystemExit as problem:
+                _show_error(
+                    problem,
+                    f"code that this command called tried to end the process, sys.exit({problem.code!r}): the work is not done; "
+                    "take that call out of the model or the data set",
+                )
+                raise typer.Exit(2) from None
             except OSError as problem:
                 where = f"{problem.filename}: " if problem.filename and problem.strerror else ""
-                typer.echo(f"error: {where}{problem.strerror or problem}", err=True)
+                _show_error(problem, f"{where}{problem.strerror or problem}")
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("\nstopped; what was done is kept: run the same command again to continue", err=True)
@@ -101,6 +114,15 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         return run
 
     return wrap
+
+
+def _show_error(problem: BaseException, text: str) -> None:
+    """Print the text of an error, after its traceback if --debug was given; of a model's error, say how to see it."""
+    if debug.get():
+        typer.echo("".join(traceback.format_exception(problem)), err=True)
+    typer.echo(f"error: {text}", err=True)
+    if isinstance(problem, ModelFailed) and not debug.get():
+        typer.echo("vauban --debug COMMAND …, or VAUBAN_DEBUG=1, shows the traceback", err=True)
 
 
 @contextmanager

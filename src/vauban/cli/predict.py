@@ -57,8 +57,7 @@ def predict(
     )
     if out:
         check_out(out)
-    with common.plain_warnings():
-        predictions = smoothed.predict(data_set, k=k, n=n, alpha=alpha, seed=seed, on=on, progress=not json)
+    predictions = smoothed.predict(data_set, k=k, n=n, alpha=alpha, seed=seed, on=on, progress=not json)
     inputs, truth = len(data_set), data_set.labels
     answers = list(zip(data_set.index.tolist(), predictions, strict=True))
     undecided = int(predictions.abstained.sum())

@@ -62,7 +62,8 @@ def verify(
         )
         found = {"run": str(run), "inputs": verdict.inputs, "votes": verdict.votes, "claim": verdict.claim}
         found |= {"law_from": origin, "optional": verdict.optional, "extensions": verdict.extensions}
-        found |= {"seed": verdict.seed, "selection": verdict.selection, "underived": verdict.underived}
+        found |= {"extending": verdict.extending, "seed": verdict.seed, "selection": verdict.selection}
+        found |= {"underived": verdict.underived}
         common.print_json(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else vars(replayed)}
         )
@@ -76,6 +77,11 @@ def verify(
         typer.echo(
             f"Extended to {n:,} votes: claims-{n}.csv is another claim at its own alpha; the claims at the run's n and at every "
             "doubling of it up to here fail together with probability at most the sum of their alphas."
+        )
+    if verdict.extending is not None:
+        typer.echo(
+            f"The run is being extended to {verdict.extending:,} votes and that is not finished: nothing is claimed at that "
+            f"number yet. The same certify command with --extend {verdict.extending} finishes it."
         )
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")

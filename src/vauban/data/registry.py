@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,8 @@ from vauban.data.kinds import KINDS
 from vauban.data.locations import SPLIT
 from vauban.runs.sections import Selection
 from vauban.specs import Parameter, Spec, read_params
+
+_FEW = 5  # inputs of one class: fewer may well be so by chance
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,26 @@ def load_some(spec: str | Spec, every: int = 1, limit: int | None = None) -> Dat
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
     kind = KINDS[parsed.name]
     if not kind.selects or every < 1 or (limit is not None and limit < 1):
-        return load(parsed).select(every, limit)
-    some = kind.read(read_params(parsed, kind.parameters), _normalised(parsed, kind.parameters), every, limit)
-    taken = some.taken or selected(Selection(every=1), every, limit)
-    return replace(some, index=np.arange(0, len(some) * every, every, dtype=np.int64), taken=taken)
+        some = load(parsed).select(every, limit)
+    else:
+        read = kind.read(read_params(parsed, kind.parameters), _normalised(parsed, kind.parameters), every, limit)
+        taken = read.taken or selected(Selection(every=1), every, limit)
+        some = replace(read, index=np.arange(0, len(read) * every, every, dtype=np.int64), taken=taken)
+    if every > 1 or limit is not None:
+        _warn_of_one_class(some)
+    return some
+
+
+def _warn_of_one_class(some: Dataset) -> None:
+    """Warn of a selection of `_FEW` inputs or more that are all of one class, as the first of a sorted folder are."""
+    if some.labels is not None and len(some) >= _FEW and some.num_classes > 1 and (some.labels == some.labels[0]).all():
+        label = int(some.labels[0])
+        named = "" if some.class_names[label] == str(label) else f" ({some.class_names[label]})"
+        warnings.warn(
+            f"all {len(some)} inputs selected from {some.name} are of class {label}{named}: it may be sorted by class; to take "
+            "inputs of every class, select every n-th one (--every, every=) over the whole data set",
+            stacklevel=3,
+        )
 
 
 def with_split(spec: str, split: str) -> Spec:

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import gammaincc
 from torch import nn
 
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
-from vauban.errors import BadInput
+from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256
 from vauban.specs import choose
 
@@ -203,7 +201,7 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
 
     Scores of 16 bits are converted to float32, which is exact.
     """
-    scores = model(views)
+    scores = model(views) if torch.compiler.is_compiling() else _called(model, views)
     if not isinstance(scores, torch.Tensor):
         try:
             scores = torch.as_tensor(np.asarray(scores), device=views.device)
@@ -219,6 +217,18 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
     if not scores.is_floating_point():
         return scores.double()
     return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+
+
+def _called(model: Model, views: torch.Tensor) -> Any:
+    """What the model returns; what it raises, sys.exit too, becomes a `ModelFailed` that says in which call."""
+    try:
+        return model(views)
+    except (VaubanError, torch.cuda.OutOfMemoryError):
+        raise
+    except (Exception, SystemExit) as problem:
+        from vauban.engine.failed_calls import failed_call
+
+        raise failed_call(model, views, problem) from problem
 
 
 def votes_of(scores: torch.Tensor) -> torch.Tensor:
@@ -245,25 +255,6 @@ def refuse_nan(scores: torch.Tensor) -> None:
     bad = int((votes_of(scores) == scores.shape[1]).sum())
     if bad:
         raise not_comparable(bad)
-
-
-def check_dispersion(calls: NDArray[np.integer], num_classes: int) -> None:
-    """Refuse votes [calls, rows] of a random base classifier that vary more between calls than independent rows can.
-
-    Every call sees the same views. For each class the variance of its votes per call, over what independent rows give, is about
-    chi-squared; one coin for a whole batch makes it as many times larger as there are rows. Refused at one in a million.
-    """
-    for label in range(num_classes):
-        votes = calls == label
-        expected = float((votes.mean(axis=0) * (1 - votes.mean(axis=0))).sum()) * len(calls) / (len(calls) - 1)
-        if (
-            expected > 0
-            and gammaincc((len(calls) - 1) / 2, (len(calls) - 1) * votes.sum(axis=1).var(ddof=1) / expected / 2) < 1e-6
-        ):
-            raise BadInput(
-                "stochastic='rows': the votes of one call are not independent (their counts vary more from call to call than "
-                "independent rows allow): declare stochastic='views', one view per call"
-            )
 
 
 def check_independence(
@@ -370,23 +361,6 @@ def generator_states() -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         states["torch.cuda"] = torch.cuda.get_rng_state_all()
     return states
-
-
-@contextmanager
-def seeded_generators(seed: int) -> Iterator[None]:
-    """Seed torch's, NumPy's and Python's generators, and put them back into their states afterwards."""
-    before = generator_states()
-    try:
-        torch.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        yield
-    finally:
-        torch.set_rng_state(before["torch"])
-        np.random.set_state(before["numpy"])
-        random.setstate(before["random"])
-        if "torch.cuda" in before:
-            torch.cuda.set_rng_state_all(before["torch.cuda"])
 
 
 def _same_state(one: Any, other: Any) -> bool:

@@ -16,14 +16,13 @@ from vauban.engine.device_memory import fitting_rows, ran_out
 from vauban.engine.network import (
     LEAST_REPEATS,
     Network,
-    check_dispersion,
     check_independence,
     in_precision,
     refuse_nan,
-    seeded_generators,
     tensor_hashes,
     votes_of,
 )
+from vauban.engine.random_models import check_dispersion, seeded_generators
 from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs

@@ -13,8 +13,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
-from vauban.errors import BadInput
+from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
 from vauban.models.building import assembled, build, build_bare, source_digest
 from vauban.models.composition import Composed, composed
@@ -79,7 +80,7 @@ def load(
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        module = build(spec)
+        module = _built(spec)
     if source is not None:
         fill(module, tensors, str(source))
     module = _place(module, device)
@@ -122,6 +123,18 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     else:
         net = without_normalisation(module)
         net.load_state_dict(fit(tensors, net.state_dict(), source))
+
+
+def _built(spec: str) -> nn.Module:
+    """The network of a text; what a function of the user's raises, or its module on import, is a `ModelFailed`."""
+    try:
+        return build(spec)
+    except VaubanError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise ModelFailed(
+            f"{spec} failed when the model was built: {reason(problem)}. A function that returns the model is needed"
+        ) from problem
 
 
 def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mapping[str, str]) -> None:

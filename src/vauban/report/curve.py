@@ -33,6 +33,7 @@ def figure(
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingExtra("matplotlib", "report", "drawing a curve") from None
     largest = max(float(np.nanmax(c.radius, initial=0.0)) for c in curves)
@@ -55,6 +56,9 @@ def figure(
         ylim=(0, 100),
         xlim=(0, largest * 1.03 or 1),
     )
+    if threat.integer:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.text(0.5, 0.5, _why_empty(curves), transform=axes.transAxes, ha="center", va="center", parse_math=False)
     axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
@@ -66,3 +70,13 @@ def figure(
     if path is not None:
         drawn.savefig(path)
     return drawn
+
+
+def _why_empty(curves: Sequence[Claims]) -> str:
+    """Why there is no curve to see, in words; empty if there is one."""
+    certified = max(int(certs.certified().sum()) for certs in curves)
+    if not certified:
+        return "no input is certified for its true label"
+    if all(certs.radius[certs.certified()].max(initial=0.0) == 0 for certs in curves):
+        return f"{certified} of {len(curves[0])} inputs are certified,\nall at radius 0"
+    return ""

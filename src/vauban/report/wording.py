@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from vauban.runs.sections import ComputeSection
 
 
+LABELS_FIXED = (
+    "labels that were fixed before these votes were cast: a label read off the same votes is certified with no such "
+    "probability"
+)
+"""What a claim from bare counts presupposes of its labels."""
+
+
 def wording(manifest: Manifest) -> str:
     """The claim in words: what a radius in this run guarantees, and about which classifier."""
     settings, inputs = manifest.settings, manifest.inputs
@@ -68,4 +75,5 @@ def certificates_claim(certs: Certificates) -> str:
     else:
         rows = ", on average over the rows of a batch" if compute is not None and compute.rows_differ else ""
         model = f"a base classifier that judges each view by itself and always alike{rows}"
-    return f"{claimed}{rounding}; presupposed: {model}"
+    labels = "" if certs.exact or certs.record is not None else f"; {LABELS_FIXED}"
+    return f"{claimed}{rounding}; presupposed: {model}{labels}"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import canonical, read_json, sha256
+from vauban.files import canonical, differences, read_json, sha256
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
@@ -345,27 +345,12 @@ def refuse_other(folder: Path, present: AnyManifest, made: Mapping[str, Any]) ->
     older = () if "selection" in present.raw["data"] else ("data.selection",)
     lines = list(differences(present.raw, made, ignore=(*RESUMED_ANYWAY, *older)))
     if lines:
+        lines.sort(key=lambda line: (line.startswith("claim:"), not line.startswith(("settings", "smoothing"))))
         shown = "\n  ".join(lines[:6])
         raise RunRefused(
             f"{folder} holds a run with other settings, and votes of the two cannot be mixed:\n  {shown}\n"
             "give the settings of that run to resume it, or another --out to start a new one"
         )
-
-
-def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:
-    """The fields in which two manifests differ, as lines of text, except those named in `ignore`."""
-    if path in ignore:
-        return
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key, ignore)
-    elif old != new:
-        yield f"{path}: the run has {_short(old)}, now {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = canonical(value)
-    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def _unknown(raw: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from vauban.errors import BadInput
 from vauban.laws.from_counts import radii_of_looks
 from vauban.laws.law import Law
 from vauban.methods import CertifySettings, FixedMethod, looks_up_to
-from vauban.runs.store import RunRecord
+from vauban.runs.store import RunRecord, extensions_of
 from vauban.votes import SampledVotes
 
 CHOOSE_FIRST = (
@@ -30,7 +30,12 @@ def derived(record: RunRecord, changes: dict[str, Any], smoothing: str | None, a
         certs, looks = _at_all_looks(record, changes, smoothing), looks_up_to(own.n or 0)
     else:
         certs, looks = record.changed(dict(changes), smoothing), [changes.get("n", own.n or 0)]
-    return replace(certs, notes=(*certs.notes, *_notes(own, certs, looks)))
+    return with_notes(record, certs, looks)
+
+
+def with_notes(record: RunRecord, certs: Certificates, looks: list[int]) -> Certificates:
+    """These claims at these looks, with notes on what they cost besides the run's own."""
+    return replace(certs, notes=(*certs.notes, *_notes(record, certs, looks)))
 
 
 def _at_all_looks(record: RunRecord, changes: dict[str, Any], smoothing: str | None) -> Certificates:
@@ -60,8 +65,9 @@ def _at_all_looks(record: RunRecord, changes: dict[str, Any], smoothing: str | N
     return replace(certs, radius=radii, abstained=lost, look=np.where(lost, 0, np.array(looks)[best]))
 
 
-def _notes(own: CertifySettings, certs: Certificates, looks: list[int]) -> tuple[str, ...]:
+def _notes(record: RunRecord, certs: Certificates, looks: list[int]) -> tuple[str, ...]:
     """What a reader must know of claims at these looks, besides the run's own: none if they are the run's own."""
+    own = record.manifest.settings
     if own.stop != "fixed":
         return ()
     notes = []
@@ -72,13 +78,38 @@ def _notes(own: CertifySettings, certs: Certificates, looks: list[int]) -> tuple
             "largest radius of any"
         )
     said, asked = (own.k, own.alpha, own.bounds), (certs.k, certs.alpha, certs.bounds)
-    if looks != [own.n] or asked != said:
-        notes.append(_cost(own, certs, looks))
-    return tuple(notes)
+    if looks == [own.n] and asked == said:
+        return tuple(notes)
+    doublings = claimed_looks(record)
+    if len(looks) == 1 and looks[0] in doublings and asked == said:
+        return (*notes, _cost_of_extension(own, doublings, looks[0]))
+    return (*notes, _cost(own, doublings, certs, looks))
 
 
-def _cost(own: CertifySettings, certs: Certificates, looks: list[int]) -> str:
-    """What a second claim costs together with the run's own.
+def claimed_looks(record: RunRecord) -> list[int]:
+    """The numbers of votes at which the run makes claims: n, and its doublings up to the last extension.
+
+    A doubling that was passed over counts too: whether to stop there was decided after looking.
+    """
+    looks = [record.manifest.settings.n or 0]
+    while looks[-1] < max(extensions_of(record.method), default=0):
+        looks.append(2 * looks[-1])
+    return looks
+
+
+def _cost_of_extension(own: CertifySettings, doublings: list[int], look: int) -> str:
+    """What the claim of an extension costs together with the run's other claims."""
+    from vauban.report.numbers import total
+
+    return (
+        f"this is the run's claim at {look:,} votes, an extension: its claims {_at(doublings)} (top {own.k}, alpha {own.alpha} "
+        f"each, {own.bounds}) together fail with probability at most {total(*[own.alpha] * len(doublings))}, the sum of their "
+        f"alphas"
+    )
+
+
+def _cost(own: CertifySettings, doublings: list[int], certs: Certificates, looks: list[int]) -> str:
+    """What a second claim costs together with the run's own, at n and at its doublings.
 
     Bounds of one kind on the same votes hold for every k at once, and those at the smaller alpha hold wherever those at the
     larger do; so both claims fail no more often than the one at the larger alpha. Otherwise their alphas add up.
@@ -86,13 +117,21 @@ def _cost(own: CertifySettings, certs: Certificates, looks: list[int]) -> str:
     from vauban.report.numbers import total
 
     votes = f"{looks[-1]:,} votes" if len(looks) == 1 else "all looks"
-    nested = looks == [own.n] and certs.bounds == own.bounds
-    cost = total(max(own.alpha, certs.alpha)) if nested else total(own.alpha, certs.alpha)
-    why = (
-        ", the larger alpha: the bounds of one are inside those of the other" if nested else ", the sum of their alphas"
-    )
+    nested = len(looks) == 1 and looks[0] in doublings and certs.bounds == own.bounds
+    others = [own.alpha] * (len(doublings) - 1)
+    cost = total(*others, max(own.alpha, certs.alpha)) if nested else total(*others, own.alpha, certs.alpha)
+    why = ", the sum of their alphas"
+    if nested:
+        sum_of = f", the sum of the alphas at {len(doublings)} numbers of votes, here" if others else ","
+        why = f"{sum_of} the larger alpha: the bounds of one are inside those of the other"
+    each, together = (" each", "all of them") if others else ("", "the two")
     return (
         f"this is a second claim (top {certs.k} at {votes}, alpha {certs.alpha}, {certs.bounds}) besides the run's own "
-        f"(top {own.k} at {own.n:,} votes, alpha {own.alpha}, {own.bounds}): the two together fail with probability at most "
-        f"{cost}{why}; {CHOOSE_FIRST}"
+        f"(top {own.k} {_at(doublings)}, alpha {own.alpha}{each}, {own.bounds}): {together} together fail with probability at "
+        f"most {cost}{why}; {CHOOSE_FIRST}"
     )
+
+
+def _at(doublings: list[int]) -> str:
+    more = "" if len(doublings) == 1 else f" and at every doubling up to {doublings[-1]:,}"
+    return f"at {doublings[0]:,} votes{more}"

@@ -168,6 +168,8 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     method = manifest.method
     extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
     if extended:
+        from vauban.runs.extensions import extend_method
+
         method = extend_method(method, extended)
     data = manifest.data
     votes: Any = method.empty_votes(data.index, data.label)
@@ -178,31 +180,6 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     except (ValueError, TypeError) as problem:
         raise Lie(str(problem)) from None
     return RunRecord(manifest, method, votes, nonce=nonce), length
-
-
-def extend_method(method: Method, ns: list[int]) -> Method:
-    """The method with extensions to these numbers of votes, each more than the one before.
-
-    Only doublings of n: looks that are fixed before the first vote, whoever decides later which of them to take. The claims
-    at n and at its first j doublings then err with probability at most (j + 1) alpha together. For an N chosen freely after
-    looking there is no such bound: the N that suits the counts best would be taken.
-    """
-    if not isinstance(method, FixedMethod):
-        raise BadInput(
-            f"only a fixed number of votes can be extended, and this run is {method.name}: start another one with --out"
-        )
-    most = max([method.settings.n or 0, *method.extensions])
-    for n in ns:
-        if n <= most:
-            raise BadInput(f"extend={n}: the run already has {most:,} votes per input; give a larger number")
-        doublings, rest = divmod(n, method.settings.n or 0)
-        if rest or doublings & (doublings - 1):
-            raise BadInput(
-                f"extend={n} with n={method.settings.n}: a number chosen after looking proves nothing at this alpha; only n "
-                f"times 2, 4, 8, … are fixed beforehand: {2 * most:,} is the next"
-            )
-        most = n
-    return replace(method, extensions=(*method.extensions, *ns))
 
 
 class MemoryStore:
@@ -290,13 +267,15 @@ class FolderStore:
             refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest, asked.nonce)
         self.secret = None if secret is None else self._bound(secret)
-        self._claims = self._sealed_claims()
+        closed = self._closed()
+        self._claims = self._sealed_claims(closed)
         if self._claims is None:
             self._unseal()
         if extend is not None and extend not in extensions_of(self.record.method):
             self._extend(extend)
             self.record, length = read_record(self.path, self.manifest)
         self._length = length
+        self._extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
 
     def _bound(self, secret: Seed) -> Seed:
         """The seed of the noise; the nonce of an announced run is kept in the folder before its first vote."""
@@ -315,17 +294,29 @@ class FolderStore:
         self.manifest = manifest
 
     def _extend(self, n: int) -> None:
+        from vauban.runs.extensions import extend_method
+
         record = self.record
         extended = extend_method(record.method, [n])
         if not record.method.finished(record.votes):
             raise RunRefused(f"{self.path} is not finished: finish it with the same command first, then extend it")
-        self._unseal()
+        if self._claims is None or self._closed() is not record:
+            self._claims = record.claims()
+            (self.path / PICTURE).unlink(missing_ok=True)
+            write_claims(self.path, record, self._claims)
         text = "".join(extension_lines(extended, record.binding))
         replace_file(self.path / EXTENSIONS, text.encode())
 
-    def _sealed_claims(self) -> dict[str, Certificates] | None:
+    def _closed(self) -> RunRecord:
+        """What a seal in the folder closes: the record, without an extension that is not sealed yet."""
+        if not extensions_of(self.record.method):
+            return self.record
+        from vauban.runs.extensions import closed_record
+
+        return closed_record(self.path, self.record)
+
+    def _sealed_claims(self, record: RunRecord) -> dict[str, Certificates] | None:
         """The claims of a sealed run, after checking that its claims files and seal match its votes; None if it is not sealed."""
-        record = self.record
         if not (self.path / SEAL).exists() or not record.method.finished(record.votes, sealed=True):
             return None
         claims = record.claims()
@@ -343,9 +334,10 @@ class FolderStore:
         return claims
 
     def keep(self, record: Record) -> None:
-        """Write one record; the first one removes an existing seal."""
+        """Write one record; the first one removes an existing seal, but that of a run which is being extended."""
         if self._log is None:
-            self._unseal()
+            if not self._extending:
+                self._unseal()
             self._log = Log(self.path / self.record.votes.file, self._length)
         votes: Any = self.record.votes
         votes.add(record)
@@ -373,18 +365,28 @@ class FolderStore:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
             self._claims = None
-        elif self._claims is not None and (draw is None or sealed_picture(self.path) is not None):
-            return list(self._claims.values())[-1]
+        elif self._claims is not None and not self._extending:
+            if draw is None or sealed_picture(self.path) is not None:
+                return self._latest(self._claims)
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
             raise Incomplete(
                 f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
                 f"{len(record.manifest.data.index)} inputs: these votes are kept; run the same command again to continue"
             )
-        claims = self._claims or record.claims()
-        latest = list(claims.values())[-1]
+        claims = self._claims if self._claims is not None and not self._extending else record.claims()
+        latest = self._latest(claims)
         write_claims(self.path, record, claims, None if draw is None else draw(latest))
         return latest
+
+    def _latest(self, claims: Mapping[str, Certificates]) -> Certificates:
+        """The latest claims; those of an extension with a note on what they cost together with the earlier ones."""
+        certs, extensions = list(claims.values())[-1], extensions_of(self.record.method)
+        if not extensions:
+            return certs
+        from vauban.runs.second_claims import with_notes
+
+        return with_notes(self.record, certs, [extensions[-1]])
 
     def _close_log(self) -> None:
         """Write the votes that are not written yet, and close the file."""

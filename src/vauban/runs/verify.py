@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -16,9 +16,19 @@ from vauban.registry import Origin
 from vauban.report.wording import wording
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
+from vauban.runs.extensions import closed_record
 from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
 from vauban.runs.selection import check_data, check_rule
-from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, SealedRecord, extensions_of, read_record, sealed_picture
+from vauban.runs.store import (
+    EXTENSIONS,
+    SEAL,
+    RunRecord,
+    SealedRecord,
+    claims_file,
+    extensions_of,
+    read_record,
+    sealed_picture,
+)
 from vauban.runs.unproven import underived, unproven
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
@@ -33,7 +43,8 @@ class Verdict:
     the manifest beyond the specification. `extensions`: numbers of votes to which the run was extended; each is another claim.
     `unproven`: what the folder alone cannot prove, in words; `underived`: what it holds that does not follow from its votes.
     `seed`: number, system or announced; None for exact runs and where it is not recorded. `selection`: which inputs of the data
-    set that was given these are, in words.
+    set that was given these are, in words. `extending`: the number of votes of an extension that is not finished; the verdict is
+    then about the claims before it.
     """
 
     inputs: int
@@ -46,6 +57,7 @@ class Verdict:
     underived: tuple[str, ...] = ()
     seed: str | None = None
     selection: str | None = None
+    extending: int | None = None
 
 
 def verify_run(
@@ -53,8 +65,9 @@ def verify_run(
 ) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first one that is wrong.
 
-    A run that is not finished raises `Incomplete`, after everything in the folder has been checked. `announced`, `nonce`: what
-    was published of an announced run, which this must be. `data`: the whole data set, from which the rule in the manifest must
+    A run that is not finished raises `Incomplete`, after everything in the folder has been checked. One that is being extended
+    keeps its claims and its seal until the extension is sealed: they are what is checked. `announced`, `nonce`: what was
+    published of an announced run, which this must be. `data`: the whole data set, from which the rule in the manifest must
     give the inputs of the run.
     """
     folder = Path(folder)
@@ -76,7 +89,8 @@ def verify_run(
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         manifest = manifests.read(folder)
         _check_manifest(folder, manifest)
-        record, _ = read_record(folder, manifest)
+        whole, _ = read_record(folder, manifest)
+        record = closed_record(folder, whole)
     if announced is not None and nonce is not None:
         check_announced(folder, record, announced, nonce)
     method, votes, inputs = record.method, record.votes, len(manifest.data.index)
@@ -94,7 +108,11 @@ def verify_run(
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
-    check_sealed(folder, record)
+    extending = None
+    if record is not whole:
+        extending = extensions_of(whole.method)[-1]
+        _check_unsealed(folder, whole, claims_file(extending))
+    check_sealed(folder, record, () if extending is None else (EXTENSIONS, claims_file(extending)))
     compared = None if data is None else check_data(manifest.data, data)
     return Verdict(
         inputs,
@@ -107,7 +125,16 @@ def verify_run(
         underived(folder, manifest),
         None if manifest.seed is None else manifest.seed.kind,
         compared,
+        extending,
     )
+
+
+def _check_unsealed(folder: Path, whole: RunRecord, name: str) -> None:
+    """Refuse the claims file of an unsealed extension that is not what its votes say, or that exists before all are in."""
+    if (folder / name).exists():
+        if not whole.method.finished(whole.votes):
+            raise Lie(f"{folder / name} exists, but the votes of this extension are not all in")
+        check_claims(folder / name, whole.texts(whole.claims())[name])
 
 
 def check_announced(folder: Path, record: RunRecord, announced: str, nonce: str) -> None:
@@ -171,8 +198,11 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
 
 
-def check_sealed(folder: Path, record: SealedRecord) -> None:
-    """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`."""
+def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] = ()) -> None:
+    """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`.
+
+    `unsealed`: files of an extension that the seal does not name yet.
+    """
     texts, sealed = record.texts(record.claims()), (folder / SEAL).exists()
     for name, text in texts.items():
         if sealed or (folder / name).exists():
@@ -181,7 +211,7 @@ def check_sealed(folder: Path, record: SealedRecord) -> None:
         raise Incomplete(
             f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
         )
-    check_seal(folder / SEAL, record.seal(texts, sealed_picture(folder)))
+    check_seal(folder / SEAL, record.seal(texts, sealed_picture(folder)), unsealed)
 
 
 def check_claims(path: Path, true: str) -> None:
@@ -194,8 +224,8 @@ def check_claims(path: Path, true: str) -> None:
             raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
 
 
-def check_seal(path: Path, true: Mapping[str, str]) -> None:
-    """Compare a seal with the hashes `true` of the run's content; it must name exactly the files of the run."""
+def check_seal(path: Path, true: Mapping[str, str], unsealed: Collection[str] = ()) -> None:
+    """Compare a seal with the hashes `true` of the run's content; it must name exactly its files, but for those `unsealed`."""
     said = read_json(path)
     for part, digest in true.items():
         if said.get(part) != digest:
@@ -204,7 +234,6 @@ def check_seal(path: Path, true: Mapping[str, str]) -> None:
         if part not in true:
             raise Lie(f"{path} names {part}, which this run does not have")
     if FILE in true:
-        others = [path for path in path.parent.glob("claims*.csv") if path.name not in true]
-        others += [path.parent / EXTENSIONS] if EXTENSIONS not in true and (path.parent / EXTENSIONS).exists() else []
-        for other in others:
+        beside = [*path.parent.glob("claims*.csv"), *path.parent.glob(EXTENSIONS)]
+        for other in (file for file in beside if file.name not in (*true, *unsealed)):
             raise Lie(f"{other} exists, but the seal does not name it")

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vauban.errors import Incomplete, Lie, RunRefused
-from vauban.files import canonical, read_json, replace_file, write_json
+from vauban.files import canonical, differences, read_json, replace_file, write_json
 from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
 from vauban.runs import manifest as manifests
@@ -56,7 +56,7 @@ class WeightsFolder:
             write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder))
         present = read_manifest(folder)
-        lines = list(manifests.differences(_renamed(present), _renamed(manifest), ignore=_NOT_COMPARED))
+        lines = list(differences(_renamed(present), _renamed(manifest), ignore=_NOT_COMPARED))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])

@@ -1,0 +1,55 @@
+"""Says in one sentence what a base classifier raised, in which call, and which of its layers does not fit the views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from vauban.errors import ModelFailed
+
+_LONGEST = 300  # characters of an error's text that are repeated
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def failed_call(model: Any, views: torch.Tensor, problem: BaseException) -> ModelFailed:
+    """The error for a call of `model` with `views` [rows, ...] that raised `problem`."""
+    shape = tuple(views.shape)
+    mismatch = _mismatch(model, views) if isinstance(model, nn.Module) else ""
+    return ModelFailed(
+        f"the model failed in a call with views of shape {shape}, {_name(views.dtype)}, on {views.device}: {reason(problem)}"
+        f"{mismatch}. A model that takes such views is needed: try it on torch.zeros{shape}"
+    )
+
+
+def reason(problem: BaseException) -> str:
+    """The type of an error and the first line of its text; an attempt to end the process is said to be one."""
+    if isinstance(problem, SystemExit):
+        return f"it tried to end the process, sys.exit({problem.code!r}), where it must return"
+    line = next((line.strip() for line in str(problem).splitlines() if line.strip()), "")
+    text = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    return f"{type(problem).__name__}: {text}".rstrip(": .")
+
+
+def _mismatch(model: nn.Module, views: torch.Tensor) -> str:
+    """How the first layer with weights, in the order of definition, does not fit the views; empty if it seems to."""
+    named = model.named_modules()
+    name, layer = next(((n, one) for n, one in named if isinstance(one, (*_CONVOLUTIONS, nn.Linear))), ("", None))
+    if layer is None:
+        return ""
+    first = f"the first layer ({name or 'the model'}, {type(layer).__name__}) wants"
+    if layer.weight.dtype != views.dtype:
+        return f"; views are {_name(views.dtype)}, {first} {_name(layer.weight.dtype)}"
+    if isinstance(layer, nn.Linear):
+        sizes = {views.shape[-1], views[0].numel()}
+        fits = layer.in_features in sizes
+        return "" if fits else f"; views have {views[0].numel()} numbers, {first} {layer.in_features}"
+    if views.dim() == layer.weight.dim() and views.shape[1] != layer.in_channels:
+        return f"; views have {views.shape[1]} channels, {first} {layer.in_channels}"
+    return ""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,54 @@
+"""Extensions of a finished run to more votes: which are allowed, and what stays valid until one is sealed; imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from vauban.errors import BadInput
+from vauban.files import read_json
+from vauban.methods import FixedMethod, Method
+from vauban.runs.store import SEAL, RunRecord, claims_file, extensions_of
+from vauban.votes import SampledVotes
+
+
+def extend_method(method: Method, ns: list[int]) -> Method:
+    """The method with extensions to these numbers of votes, each more than the one before.
+
+    Only doublings of n: looks that are fixed before the first vote, whoever decides later which of them to take. The claims
+    at n and at its first j doublings then err with probability at most (j + 1) alpha together. For an N chosen freely after
+    looking there is no such bound: the N that suits the counts best would be taken.
+    """
+    if not isinstance(method, FixedMethod):
+        raise BadInput(
+            f"only a fixed number of votes can be extended, and this run is {method.name}: start another one with --out"
+        )
+    most = max([method.settings.n or 0, *method.extensions])
+    for n in ns:
+        if n <= most:
+            raise BadInput(f"extend={n}: the run already has {most:,} votes per input; give a larger number")
+        doublings, rest = divmod(n, method.settings.n or 0)
+        if rest or doublings & (doublings - 1):
+            raise BadInput(
+                f"extend={n} with n={method.settings.n}: a number chosen after looking proves nothing at this alpha; only n "
+                f"times 2, 4, 8, … are fixed beforehand: {2 * most:,} is the next"
+            )
+        most = n
+    return replace(method, extensions=(*method.extensions, *ns))
+
+
+def closed_record(folder: Path, record: RunRecord) -> RunRecord:
+    """What the seal in the folder closes: `record`, or, while its last extension is not sealed, the record before it.
+
+    Votes of an extension are appended beside a seal that stays, so that an interruption leaves the earlier claims as they were.
+    """
+    extensions = extensions_of(record.method)
+    if not extensions or not (folder / SEAL).exists() or claims_file(extensions[-1]) in read_json(folder / SEAL):
+        return record
+    method, votes = record.method, record.votes
+    assert isinstance(method, FixedMethod)
+    assert isinstance(votes, SampledVotes)
+    before = replace(method, extensions=extensions[:-1])
+    first = before.empty_votes(votes.index, votes.truth)
+    first.chosen, first.looks = votes.chosen, [looks[: len(before.looks)] for looks in votes.looks]
+    return replace(record, method=before, votes=first)

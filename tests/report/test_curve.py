@@ -1,0 +1,49 @@
+"""The curve of certified accuracy: whole radii have whole ticks, and a plot without a curve says why."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vauban.certificates import Certificates, derive
+
+figure = pytest.importorskip("matplotlib.figure") and pytest.importorskip("vauban.report.curve").figure
+
+
+def claims(radii: list[float], law: Any = "ablation:retained=45,features=784", labels: int = 0) -> Certificates:
+    counts = np.tile([900, 60, 40], (len(radii), 1))
+    r = np.array(radii)
+    return replace(derive(counts, [labels] * len(radii), law), radius=r, abstained=np.isnan(r))
+
+
+def ticks(*curves: Certificates) -> list[float]:
+    axes = figure(curves).axes[0]
+    low, high = axes.get_xlim()
+    return [tick for tick in axes.get_xticks() if low <= tick <= high]
+
+
+@pytest.mark.parametrize("radii", [[1.0, 1.0, 0.0], [0.0, 2.0, 3.0], [0.0, 0.0], [np.nan], [7.0, 31.0]])
+def test_whole_radii_have_whole_ticks(radii: list[float]) -> None:
+    found = ticks(claims(radii))
+    assert len(found) >= 2
+    assert all(tick == int(tick) for tick in found)
+
+
+def test_other_radii_have_ticks_between() -> None:
+    assert any(tick != int(tick) for tick in ticks(claims([0.2, 0.7, 0.9], "gaussian:sigma=0.5")))
+
+
+@pytest.mark.parametrize(
+    ("curves", "words"),
+    [
+        ([claims([np.nan, np.nan])], "no input is certified for its true label"),
+        ([claims([2.0]).against([1])], "no input is certified for its true label"),
+        ([claims([0.0, np.nan, 0.0])], "2 of 3 inputs are certified,\nall at radius 0"),
+        ([claims([1.0, np.nan])], ""),
+        ([claims([np.nan, np.nan]), claims([1.0, np.nan])], ""),
+    ],
+)
+def test_an_empty_plot_says_why(curves: list[Certificates], words: str) -> None:
+    (text,) = figure(curves).axes[0].texts
+    assert text.get_text() == words
