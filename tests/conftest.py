@@ -118,4 +118,4 @@ def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             f"vauban.engine.{kind}.probe", lambda self, inputs, rows_must_agree=False, again=False: True
         )
-        monkeypatch.setattr(f"vauban.engine.{kind}.probe_hashes", lambda self, inputs: ("views", "scores"))
+        monkeypatch.setattr(f"vauban.engine.{kind}.probe_entries", lambda self, inputs: ("views", "scores"))

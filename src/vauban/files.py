@@ -87,6 +87,26 @@ def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
     return digest.hexdigest()
 
 
+KEPT_ROWS, KEPT_NUMBERS = 64, 8192
+"""How many rows of a table, and how many numbers in all, `floats_hex` keeps at most (one row at least)."""
+
+
+def kept_rows(rows: int, columns: int) -> NDArray[np.int64]:
+    """Which rows of a table `floats_hex` keeps: all, or as many as it may, evenly spread from the first to the last."""
+    most = max(1, min(rows, KEPT_ROWS, KEPT_NUMBERS // columns))
+    return np.linspace(0, rows - 1, most).astype(np.int64)
+
+
+def floats_hex(table: NDArray[np.float32]) -> str:
+    """The kept rows of a table [rows, columns] as the hex of little-endian float32."""
+    return table[kept_rows(*table.shape)].astype("<f4").tobytes().hex()
+
+
+def floats_from_hex(text: str, rows: int, columns: int) -> NDArray[np.float32]:
+    """The kept rows of a table [rows, columns] from what `floats_hex` wrote; ValueError if it is something else."""
+    return np.frombuffer(bytes.fromhex(text), "<f4").reshape(len(kept_rows(rows, columns)), columns).astype(np.float32)
+
+
 def files_sha256(paths: Iterable[str | Path]) -> dict[str, str] | None:
     """The sha256 of each file by its name; None if there are none."""
     found: dict[str, str] = {}

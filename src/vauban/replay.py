@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from vauban.engine.network import BaseClassifier, Model, device_name, threads
+from vauban import other_arithmetic
+from vauban.engine.network import BaseClassifier, Model, threads
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.inputs import Batch
+from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
 from vauban.runs.manifest import Manifest
 from vauban.runs.store import RunRecord, read_record
@@ -25,7 +27,7 @@ from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.votes import BallotVotes, CountRequest, CountRequests, SampledVotes, counts_at
 
-CONFIDENCE = 0.99
+_ONE_IN = 100  # replays of a folder with more altered inputs than `undetected` says, at most one misses all of them
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,17 @@ class Replay:
     """What a replay found: all votes of `replayed` [s] inputs, drawn from `inputs`, are those in the folder.
 
     `altered`: the largest number of inputs whose votes may still be others; more would have been found with probability 0.99.
+    `rounding`: how far this machine's scores are from the run's; None if they are equal bit for bit. Otherwise `near` of the
+    votes were at views where this may decide, and `differing` votes differ, all of them explained by such views.
     """
 
     inputs: int
     replayed: list[int]
     votes: int
     altered: int
+    rounding: Rounding | None = None
+    near: int = 0
+    differing: int = 0
 
 
 def replay(
@@ -55,8 +62,9 @@ def replay(
     """Verify a run, then cast all votes of `inputs` of its inputs again (None: of every one); the first difference is a `Lie`.
 
     They are drawn by the operating system's randomness, not the run's. `data`: the whole data set, from which the manifest's
-    index selects. The model must have the manifest's fingerprint, and this machine must give its scores bit for bit: votes of
-    another arithmetic cannot be compared, and are refused. `announced`, `nonce`: as in `verify_run`.
+    index selects. The model must have the manifest's fingerprint. Where this machine gives the scores of the probe views bit for
+    bit, so must it give all counts; otherwise counts may differ by the views that are near ties (`other_arithmetic`). `announced`,
+    `nonce`: as in `verify_run`.
     """
     folder = Path(folder)
     verify_run(folder, announced=announced, nonce=nonce)
@@ -69,11 +77,12 @@ def replay(
     with threads(manifest.compute.threads), smoothed.ready(batch.inputs):
         shape = {"rows": manifest.compute.rows, "block": manifest.compute.block}
         sampler = smoothed.sampler(batch.inputs, record.method, **shape)
-        _check_scores(manifest, sampler, batch)
+        rounding = compare_scores(manifest, sampler, batch)
         with bar(f"replaying {len(chosen)} inputs", len(chosen), "inputs", quiet=not progress) as done:
-            cast = (_replay_exactly if law.exact else _replay_sampled)(record, sampler, batch, chosen, secret, done)
+            found = _cast(record, sampler, batch, chosen, secret, rounding, done)
     index = sorted(manifest.data.index[position] for position in chosen)
-    return Replay(len(batch), index, cast, undetected(len(batch), len(chosen)))
+    altered = undetected(len(batch), len(chosen))
+    return Replay(len(batch), index, found.cast, altered, rounding, found.near, found.differing)
 
 
 def undetected(inputs: int, replayed: int) -> int:
@@ -82,10 +91,8 @@ def undetected(inputs: int, replayed: int) -> int:
     >>> undetected(200, 20), undetected(500, 20), undetected(20, 20)
     (39, 100, 0)
     """
-    altered = 0
-    while altered < inputs - replayed and math.comb(inputs - altered - 1, replayed) > (1 - CONFIDENCE) * math.comb(
-        inputs, replayed
-    ):
+    altered, draws = 0, math.comb(inputs, replayed)
+    while altered < inputs - replayed and _ONE_IN * math.comb(inputs - altered - 1, replayed) > draws:
         altered += 1
     return altered
 
@@ -149,35 +156,37 @@ def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Ba
     return some
 
 
-def _check_scores(manifest: Manifest, sampler: Any, batch: Batch) -> None:
-    here = device_name(sampler.device)
-    if manifest.model.scores is None:
-        raise RunRefused("the run kept no scores to compare this machine with: it cannot be replayed")
-    agrees = sampler.probe_hashes(batch.inputs.values) == (manifest.model.views, manifest.model.scores)
-    if not agrees and (here, str(torch.__version__)) == (manifest.compute.device, manifest.compute.torch):
-        raise Lie(
-            "the model's scores on the probe views are not those that the run kept: another model, or a forged hash"
-        )
-    if not agrees:
-        raise RunRefused(
-            f"this machine ({here}, torch {torch.__version__}) does not give the scores that the run kept bit for bit "
-            f"({manifest.compute.device}, torch {manifest.compute.torch}): its votes cannot be compared; replay on such a machine"
-        )
-
-
 def _drawn(count: int, inputs: int | None) -> list[int]:
     if inputs is not None and inputs < 1:
         raise BadInput(f"inputs={inputs}: one or more must be replayed")
     return secrets.SystemRandom().sample(range(count), count if inputs is None else min(inputs, count))
 
 
+def _cast(
+    record: RunRecord,
+    sampler: Any,
+    batch: Batch,
+    chosen: list[int],
+    secret: Seed | None,
+    rounding: Rounding | None,
+    done: Callable[[int], None],
+) -> Found:
+    """Cast the votes of these positions and compare them, bit for bit or but for near ties."""
+    if secret is None:
+        if rounding is not None:
+            return other_arithmetic.replay_exactly(record, sampler, batch, chosen, rounding, done)
+        return Found(_replay_exactly(record, sampler, batch, chosen, done))
+    if rounding is not None:
+        return other_arithmetic.replay_sampled(record, sampler, batch, chosen, secret, rounding, done)
+    return Found(_replay_sampled(record, sampler, batch, chosen, secret, done))
+
+
 def _replay_sampled(
-    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], secret: Seed | None, done: Callable[[int], None]
+    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], secret: Seed, done: Callable[[int], None]
 ) -> int:
     """Cast the votes of these positions to every look in the folder, those that chose a label too; how many there are."""
     votes, cast = record.votes, 0
     assert isinstance(votes, SampledVotes)
-    assert secret is not None
 
     def requests(position: int) -> CountRequests:
         if votes.n0:
@@ -198,7 +207,7 @@ def _replay_sampled(
 
 
 def _replay_exactly(
-    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], secret: Seed | None, done: Callable[[int], None]
+    record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], done: Callable[[int], None]
 ) -> int:
     """Cast the vote of every view of these positions; how many there are."""
     votes = record.votes

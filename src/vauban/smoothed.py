@@ -375,7 +375,7 @@ class SmoothedClassifier(AsModule):
                 preprocessing=preprocessing,
             ),
             compute=compute,
-            model=ModelSection(*self.identity(), self.depends, *sampler.probe_hashes(inputs.values)),
+            model=ModelSection(*self.identity(), self.depends, *sampler.probe_entries(inputs.values)),
             data=batch.section(self.num_classes),
             seed=None if secret is None else secret.section,
             versions={"vauban": __version__, **{name: version(name) for name in ("numpy", "scipy", "mpmath")}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def verify(
         found |= {"extending": verdict.extending, "seed": verdict.seed, "selection": verdict.selection}
         found |= {"underived": verdict.underived}
         common.print_json(
-            found | {"unproven": verdict.unproven, "replay": None if replayed is None else vars(replayed)}
+            found | {"unproven": verdict.unproven, "replay": None if replayed is None else asdict(replayed)}
         )
         return
     typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.\n{verdict.claim}")
@@ -86,11 +87,7 @@ def verify(
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")
     if replayed is not None:
-        typer.echo(
-            f"Replayed: all {replayed.votes:,} votes of {len(replayed.replayed)} of {replayed.inputs} inputs are those in the "
-            f"folder. If votes of more than {replayed.altered} inputs had been altered, this would have failed with probability "
-            "0.99 or more; of an input that was not drawn it says nothing."
-        )
+        _show_replay(replayed)
     if verdict.selection is not None:
         typer.echo(f"The inputs are {verdict.selection}.")
     if announced is not None:
@@ -114,6 +111,24 @@ def _selected(run: Path, spec: str) -> Dataset:
     every, limit = (rule.get("every") or 0, rule.get("limit")) if isinstance(rule, dict) else (0, None)
     readable = all(type(number) is int and number >= 1 for number in (every, 1 if limit is None else limit))
     return load_some(spec, every, limit) if readable else load(spec)
+
+
+def _show_replay(replayed: Replay) -> None:
+    rounding = replayed.rounding
+    typer.echo(
+        f"Replayed: all {replayed.votes:,} votes of {len(replayed.replayed)} of {replayed.inputs} inputs are those in the "
+        f"folder{'' if rounding is None else ', but for near ties'}. If votes of more than {replayed.altered} inputs had been "
+        "altered, this would have failed with probability 0.99 or more; of an input that was not drawn it says nothing."
+    )
+    if rounding is None:
+        return
+    typer.echo(
+        f"This machine has another arithmetic than the run's: scores of {rounding.views} probe views differ by up to "
+        f"{rounding.difference:.2g}. A vote may differ where the best scores are less than {rounding.margin:.2g} apart, ten "
+        f"times twice that: {replayed.near:,} of {replayed.votes:,} votes; {replayed.differing:,} do. The factor ten is a "
+        "heuristic, not a bound, and votes at such views could have been altered without being found: a machine like the run's "
+        "would find them."
+    )
 
 
 def _replay(

@@ -14,8 +14,8 @@ from vauban.engine.network import (
     check_independence,
     in_precision,
     not_comparable,
+    probe_entries,
     refuse_nan,
-    tensor_hashes,
     votes_of,
 )
 from vauban.engine.sampler import choose_in_flight, choose_rows
@@ -151,18 +151,26 @@ class Enumerator:
                 )
         return True
 
-    def probe_hashes(self, inputs: torch.Tensor) -> tuple[str, ...]:
-        """Hashes of one shape of views spread over these inputs [m, ...], and of their scores."""
+    def probe_entries(self, inputs: torch.Tensor) -> tuple[str, str, str]:
+        """The manifest's entries about one shape of views spread over these inputs [m, ...]."""
         with torch.inference_mode():
             spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
             views = self._views(inputs, 0, spread)
-            return tensor_hashes(views, self._scores(views))
+            return probe_entries(views, self._scores(views))
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of one shape of views spread over these inputs [m, ...]."""
         with torch.inference_mode():
             spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
             yield self._scores(self._views(inputs, 0, spread))
+
+    def scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the scores [n, classes] of all views of `inputs` [m, ...] on the grid, in order, one shape after the other."""
+        end = len(inputs) * self.views
+        work = ViewRange(0, 0, end, 0, inputs, range(len(inputs)), end - 1)
+        with torch.inference_mode():
+            for start in range(0, end, self.rows):
+                yield self._scores(self._shape(work, start))[: end - start]
 
     def _shape(self, work: ViewRange, start: int) -> torch.Tensor:
         """The views of the shape that begins with number `start`."""

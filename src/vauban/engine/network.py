@@ -21,7 +21,7 @@ from torch import nn
 
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput, VaubanError
-from vauban.files import arrays_sha256
+from vauban.files import arrays_sha256, floats_hex
 from vauban.specs import choose
 
 Model = Callable[[torch.Tensor], Any]
@@ -245,9 +245,10 @@ def not_comparable(views: int) -> BadInput:
     )
 
 
-def tensor_hashes(*tensors: torch.Tensor) -> tuple[str, ...]:
-    """The sha256 of each tensor's values in float32."""
-    return tuple(arrays_sha256(tensor.float().cpu().contiguous().numpy()) for tensor in tensors)
+def probe_entries(views: torch.Tensor, scores: torch.Tensor) -> tuple[str, str, str]:
+    """What a manifest keeps of probe views: their sha256, that of their scores, and some of these scores; in float32."""
+    shown, given = (tensor.float().cpu().contiguous().numpy() for tensor in (views, scores))
+    return arrays_sha256(shown), arrays_sha256(given), floats_hex(given)
 
 
 def refuse_nan(scores: torch.Tensor) -> None:

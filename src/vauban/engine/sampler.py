@@ -18,8 +18,8 @@ from vauban.engine.network import (
     Network,
     check_independence,
     in_precision,
+    probe_entries,
     refuse_nan,
-    tensor_hashes,
     votes_of,
 )
 from vauban.engine.random_models import check_dispersion, seeded_generators
@@ -305,10 +305,10 @@ class Sampler:
         zero = Seed.of(0)
         return [ViewBlock(inputs[i % len(inputs)], Stream(zero, "probe", i), i * self.block_size) for i in numbers]
 
-    def probe_hashes(self, inputs: torch.Tensor) -> tuple[str, ...]:
-        """Hashes of one shape of probe views, and of their scores: a changed model, or changed noise, changes them."""
+    def probe_entries(self, inputs: torch.Tensor) -> tuple[str, str, str]:
+        """The manifest's entries about one shape of probe views: a changed model, or changed noise, changes them."""
         blocks = self.probe_blocks(inputs, range(self.blocks))
-        return tensor_hashes(self._eager_views(blocks), self.answer(self.made(blocks)).scores)
+        return probe_entries(self._eager_views(blocks), self.answer(self.made(blocks)).scores)
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of probe views of all inputs [m, ...], one shape after the other."""

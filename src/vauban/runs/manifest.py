@@ -30,7 +30,7 @@ FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
 UNDERSTOOD = frozenset({"compute.stochastic", "compute.rows_differ", "seed.nonce_from"})
 """Optional fields that a manifest may require its reader to understand and that this version understands."""
-RESUMED_ANYWAY = ("data.spec", "versions")
+RESUMED_ANYWAY = ("data.spec", "versions", "model.kept_scores")
 """Fields in which a run and the call that resumes it may differ."""
 
 M = TypeVar("M")

@@ -50,7 +50,8 @@ class DataSection:
 class ModelSection:
     """The base classifier: its text form, and the hash of its code and tensors.
 
-    `depends`: hashes of the files it is declared to read, by name. `views`, `scores`: hashes of fixed views and of its scores.
+    `depends`: hashes of the files it is declared to read, by name. `views`, `scores`: hashes of fixed views and of its scores,
+    of which `kept_scores` holds some rows (`files.floats_hex`).
     """
 
     spec: str
@@ -58,6 +59,7 @@ class ModelSection:
     depends: dict[str, str] | None = None
     views: str | None = None
     scores: str | None = None
+    kept_scores: str | None = None
 
 
 @dataclass(frozen=True)

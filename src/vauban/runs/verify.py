@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import read_json
+from vauban.files import arrays_sha256, floats_from_hex, read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.report.wording import wording
@@ -186,6 +186,16 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
             raise Lie(f"{path}: {what} should be {right!r}, not {said!r}")
     if isinstance(law, Law):
         _check_randomness(folder, manifest, law)
+    if manifest.model.kept_scores is not None:
+        _check_kept_scores(path, manifest)
+
+
+def _check_kept_scores(path: Path, manifest: Manifest) -> None:
+    """Refuse kept scores of another size than probe views have, and, where all are kept, of another hash."""
+    rows, classes = manifest.compute.rows, manifest.data.num_classes
+    kept = floats_from_hex(manifest.model.kept_scores or "", rows, classes)
+    if len(kept) == rows and arrays_sha256(kept) != manifest.model.scores:
+        raise Lie(f"{path}: the kept scores of the probe views are not those whose hash it holds")
 
 
 def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
