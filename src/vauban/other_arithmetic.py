@@ -216,6 +216,7 @@ def _refuse_impossible(stream: Stream, kept: Counts, counted: _Counted, rounding
         label = int(wrong.argmax())
         raise Lie(
             f"input {stream.input}: the votes in the folder are not those of this model, these inputs and this seed (at "
-            f"{counted.votes} votes, {stream.stage}): class {label} has {int(kept[label])} votes in the folder, and {int(sure[label])} to {int(possible[label])} here, "
+            f"{counted.votes} votes, {stream.stage}): class {label} has {int(kept[label])} votes in the folder, and "
+            f"{int(sure[label])} to {int(possible[label])} here, "
             f"counting every view whose margin is below {rounding.margin:.2g} both ways"
         )

@@ -19,7 +19,7 @@ from vauban.errors import BadInput, Lie, RunRefused
 from vauban.inputs import Batch
 from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
-from vauban.runs.manifest import Manifest
+from vauban.runs.manifest import Manifest, read_raw
 from vauban.runs.store import RunRecord, read_record
 from vauban.runs.verify import verify_run
 from vauban.seed import FILE as SEED_FILE
@@ -68,6 +68,11 @@ def replay(
     """
     folder = Path(folder)
     verify_run(folder, announced=announced, nonce=nonce)
+    if read_raw(folder).get("kind") == "poisoning":
+        raise RunRefused(
+            f"{folder} is a poisoning run, which is replayed by parts of its training set: vauban verify --replay, or "
+            "vauban.poisoning.part_replay.replay_parts"
+        )
     record, _ = read_record(folder)
     manifest, law = record.manifest, record.method.law
     secret = None if law.exact else _seed(folder, record)

@@ -13,6 +13,7 @@ from vauban.cli.common import example
 
 if TYPE_CHECKING:
     from vauban.data import Dataset
+    from vauban.poisoning.part_replay import PartsReplay
     from vauban.replay import Replay
 
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     "vauban verify runs/mnist --data mnist:split=test",
     "vauban verify runs/announced --announced HASH --nonce NONCE --replay --all",
     "vauban verify runs/mnist --replay --model model.safetensors --data mnist:split=test --inputs 20",
+    "vauban verify runs/dpa --replay --ensemble ens/ --parts 20",
 )
 def verify(
     run: Annotated[Path, typer.Argument(help="run folder")],
@@ -42,21 +44,41 @@ def verify(
     ] = None,
     nonce: Annotated[str | None, typer.Option(help="with --announced: the nonce that its source published")] = None,
     inputs: Annotated[int, typer.Option(min=1, help="with --replay: how many inputs, drawn at random here")] = 20,
-    all_inputs: Annotated[bool, typer.Option("--all", help="with --replay: every input")] = False,
+    all_inputs: Annotated[bool, typer.Option("--all", help="with --replay: every input, or every part")] = False,
+    ensemble: Annotated[
+        Path | None,
+        typer.Option("--ensemble", "-e", help="with --replay, poisoning: folder that vauban poison train wrote"),
+    ] = None,
+    training: Annotated[
+        str | None, typer.Option(help="with --replay, poisoning: the training set [the manifest's]", show_default=False)
+    ] = None,
+    parts: Annotated[int, typer.Option(min=1, help="with --replay, poisoning: how many parts to train again")] = 20,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
     """Recompute every claim from the votes; check hashes, counts and manifest. Needs no model.
 
     This proves that the claims follow from the votes in the folder. --data also checks how the inputs were selected, --announced
-    and --nonce that this is the run that was announced, --replay checks votes against the model.
+    and --nonce that this is the run that was announced, --replay checks votes against the model, or, of a
+    poisoning run, against parts of the training set.
     Exit codes: 0 all claims hold, 1 something is wrong, 2 not a run, 3 the run is not finished.
     """
     from vauban.runs.verify import verify_run
 
-    given = None if data is None else _selected(run, data)
+    given = None if data is None else _selected(run, data, replay)
     verdict = verify_run(run, announced=announced, nonce=nonce, data=given)
-    replayed = _replay(run, model, weights, data, None if all_inputs else inputs, device, json) if replay else None
+    replayed: Replay | PartsReplay | None = None
+    if replay:
+        from vauban.cli import replaying
+
+        replayed = replaying.replay(
+            run,
+            smoothing={"model": model, "weights": weights, "inputs": None if all_inputs else inputs},
+            poisoning={"ensemble": ensemble, "training": training, "parts": None if all_inputs else parts},
+            data=data,
+            device=device,
+            quiet=json,
+        )
     if json:
         origin = (
             None if verdict.origin is None else {"package": verdict.origin.package, "version": verdict.origin.version}
@@ -87,7 +109,7 @@ def verify(
     if verdict.optional:
         typer.echo(f"Also recorded: {', '.join(verdict.optional)}")
     if replayed is not None:
-        _show_replay(replayed)
+        replaying.show(replayed)
     if verdict.selection is not None:
         typer.echo(f"The inputs are {verdict.selection}.")
     if announced is not None:
@@ -101,55 +123,16 @@ def verify(
         typer.echo(f"  {line}")
 
 
-def _selected(run: Path, spec: str) -> Dataset:
-    """The data set, as far as the run's selection needs it."""
+def _selected(run: Path, spec: str, replay: bool) -> Dataset | None:
+    """The data set, as far as the run's selection needs it; None for the replay of a poisoning run, which reads it itself."""
     from vauban.data import load, load_some
     from vauban.runs.manifest import read_raw
 
-    data = read_raw(run).get("data")
+    raw = read_raw(run)
+    if replay and raw.get("kind") == "poisoning":
+        return None
+    data = raw.get("data")
     rule = data.get("selection") if isinstance(data, dict) else None
     every, limit = (rule.get("every") or 0, rule.get("limit")) if isinstance(rule, dict) else (0, None)
     readable = all(type(number) is int and number >= 1 for number in (every, 1 if limit is None else limit))
     return load_some(spec, every, limit) if readable else load(spec)
-
-
-def _show_replay(replayed: Replay) -> None:
-    rounding = replayed.rounding
-    typer.echo(
-        f"Replayed: all {replayed.votes:,} votes of {len(replayed.replayed)} of {replayed.inputs} inputs are those in the "
-        f"folder{'' if rounding is None else ', but for near ties'}. If votes of more than {replayed.altered} inputs had been "
-        "altered, this would have failed with probability 0.99 or more; of an input that was not drawn it says nothing."
-    )
-    if rounding is None:
-        return
-    typer.echo(
-        f"This machine has another arithmetic than the run's: scores of {rounding.views} probe views differ by up to "
-        f"{rounding.difference:.2g}. A vote may differ where the best scores are less than {rounding.margin:.2g} apart, ten "
-        f"times twice that: {replayed.near:,} of {replayed.votes:,} votes; {replayed.differing:,} do. The factor ten is a "
-        "heuristic, not a bound, and votes at such views could have been altered without being found: a machine like the run's "
-        "would find them."
-    )
-
-
-def _replay(
-    run: Path,
-    model: str | None,
-    weights: str | None,
-    data: str | None,
-    inputs: int | None,
-    device: str,
-    quiet: bool,
-) -> Replay:
-    from vauban.data import load
-    from vauban.errors import BadInput
-    from vauban.models import load as load_model
-    from vauban.models import packaged
-    from vauban.replay import replay
-    from vauban.runs import manifest as manifests
-
-    spec = data or manifests.read(run).data.spec
-    where = common.pick_device(device)
-    chosen = model or packaged(spec)
-    if chosen is None:
-        raise BadInput("--replay needs the model of the run: give --model")
-    return replay(run, load_model(chosen, weights, where), load(spec), inputs=inputs, device=where, progress=not quiet)

@@ -153,7 +153,7 @@ class Ensemble(VotingEnsemble):
             first = EnsembleVotes.from_arrays({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
             assert first.winner is not None
             del arrays["duels"]
-            arrays |= {"winner": first.winner, "prefers": self._preferences(x, first.winner, on_progress)}
+            arrays |= {"winner": first.winner, "prefers": self.preferences(x, first.winner, on_progress)}
         return EnsembleVotes.from_arrays(arrays, self.num_classes, spread=spread, against=self.against)
 
     def rounds(self, aggregate: str) -> int:
@@ -194,9 +194,10 @@ class Ensemble(VotingEnsemble):
         counter.add_constant(self.constant)
         return counter
 
-    def _preferences(
-        self, x: NDArray[Any], winner: NDArray[np.int64], on_progress: ProgressCallback | None
+    def preferences(
+        self, x: NDArray[Any], winner: NDArray[np.int64], on_progress: ProgressCallback | None = None
     ) -> NDArray[np.uint8]:
+        """Which base classifiers prefer the winner [m] to each class, uint8 [m, classes, ceil(models / 8)]."""
         rows = int(self.manifest["compute"]["rows"])
         step = max(rows, _BITS_AT_ONCE // (self.models * self.num_classes) // rows * rows)
         packed = []

@@ -19,7 +19,9 @@ from vauban.laws.poisoning.partition import checked, checked_runoff, finalists, 
 _CHUNK = 1 << 24  # numbers in memory at a time
 
 
-def finite_radius(votes: ArrayLike, num_classes: int, spread: int, label: ArrayLike | None = None, k: int = 1) -> Ints:
+def finite_radius(
+    votes: ArrayLike, num_classes: int, spread: int, label: ArrayLike | None = None, k: int = 1, altered: int = 0
+) -> Ints:
     """Radius [m] within which `label` (None: the prediction) stays in the top k; `votes` [m, models]. [Wang2022]
 
     To be ahead of l, rival j must gain d_j = n_l - n_j + [j > l] on it. A changed model gives it at most 2 if it voted l, 0 if it
@@ -27,6 +29,9 @@ def finite_radius(votes: ArrayLike, num_classes: int, spread: int, label: ArrayL
     largest W_b (a model in two of them is counted twice, which is safe). So j stays behind while that sum is below d_j, and k
     rivals are not all ahead while T is at most the k-th smallest of their radii (for k = 2 `_top_two_radius` is sharper).
     As W_b <= 2 spread, no radius is below floor((d_j - 1) / (2 spread)).
+
+    `altered`: the radii hold also if this many of the models vote otherwise than `votes` says. Each gives a rival at most 2 (two
+    rivals together at most 3) beyond what the changed buckets give by the other models, so d_j is smaller by 2 `altered`.
     """
     ballots = np.asarray(votes)
     counts, labels = checked(tally(ballots, num_classes), label, k)
@@ -34,23 +39,23 @@ def finite_radius(votes: ArrayLike, num_classes: int, spread: int, label: ArrayL
     radii = np.empty(len(counts), dtype=np.int64)
     for rows in _chunks(len(ballots), ballots.shape[1] * num_classes):
         bucket_votes = _votes_by_bucket(ballots[rows], num_classes, spread)
-        rival_radii = _rival_radii(bucket_votes, counts[rows], labels[rows], spread)
+        rival_radii = _rival_radii(bucket_votes, counts[rows], labels[rows], spread, altered)
         if k == 2:
-            radii[rows] = _top_two_radius(bucket_votes, counts[rows], labels[rows], spread, rival_radii)
+            radii[rows] = _top_two_radius(bucket_votes, counts[rows], labels[rows], spread, rival_radii, altered)
         else:
             radii[rows] = np.sort(rivals(rival_radii, labels[rows]), axis=1)[:, k - 1]
     return radii
 
 
 def finite_runoff_radius(
-    votes: ArrayLike, num_classes: int, spread: int, winner: ArrayLike, prefers: NDArray[np.uint8]
+    votes: ArrayLike, num_classes: int, spread: int, winner: ArrayLike, prefers: NDArray[np.uint8], altered: int = 0
 ) -> Ints:
     """Radius [m] of Run-Off Election over Finite Aggregation: as `partition.runoff_radius`, with buckets instead of models.
 
     `prefers` [m, c, ceil(models / 8)]: `numpy.packbits` of whether each model prefers the winner p to class c. (a) p is no
     finalist: the top-2 case of `finite_radius`. (b) p and c are the finalists and c wins: for each c the larger of two radii,
     that of their duel, where a changed model takes at most 2 from p's margin if it prefers p, else 0; and that within which the
-    other finalist stays ahead of c.
+    other finalist stays ahead of c. `altered`: as in `finite_radius`, of both rounds.
     """
     ballots = np.asarray(votes)
     models = ballots.shape[-1]
@@ -65,14 +70,13 @@ def finite_runoff_radius(
         bucket_votes, mine, theirs = _votes_by_bucket(ballots[rows], num_classes, spread), p[rows], other[rows]
         row = np.arange(len(mine))
         if num_classes > 2:
-            radii[rows] = _top_two_radius(
-                bucket_votes, counts[rows], mine, spread, _rival_radii(bucket_votes, counts[rows], mine, spread)
-            )
+            rival_radii = _rival_radii(bucket_votes, counts[rows], mine, spread, altered)
+            radii[rows] = _top_two_radius(bucket_votes, counts[rows], mine, spread, rival_radii, altered)
         for c in range(num_classes):
             bits = np.unpackbits(prefers[rows, c], axis=1, count=models)
-            margin = 2 * beats[rows, c] - models - (c < mine)
+            margin = 2 * beats[rows, c] - models - (c < mine) - 2 * altered
             keeps_duel = _largest_that_fit(2 * _sum_by_bucket(bits, spread), margin, 2 * spread)
-            gap = np.where(c == theirs, 0, counts[rows][row, theirs] - counts[rows, c] + (theirs < c))
+            gap = np.where(c == theirs, 0, counts[rows][row, theirs] - counts[rows, c] + (theirs < c)) - 2 * altered
             keeps_out = _largest_that_fit(spread + bucket_votes[row, theirs] - bucket_votes[:, c], gap - 1, 2 * spread)
             safe = np.maximum(keeps_duel, keeps_out)
             radii[rows] = np.where(c == mine, radii[rows], np.minimum(radii[rows], safe))
@@ -142,9 +146,9 @@ def _votes_by_bucket(ballots: NDArray[np.integer], num_classes: int, spread: int
     return _sum_by_bucket(np.stack([(ballots == c).astype(np.uint8) for c in range(num_classes)], axis=1), spread)
 
 
-def _rival_radii(bucket_votes: Ints, counts: Ints, label: Ints, spread: int) -> Ints:
+def _rival_radii(bucket_votes: Ints, counts: Ints, label: Ints, spread: int, altered: int) -> Ints:
     """For every rival [m, c], how many buckets may change while the rival stays behind `label`."""
-    own, lead = bucket_votes[np.arange(len(label)), label], leads(counts, label)
+    own, lead = bucket_votes[np.arange(len(label)), label], leads(counts, label) - 2 * altered
     return np.stack(
         [
             _largest_that_fit(spread + own - bucket_votes[:, j], lead[:, j] - 1, 2 * spread)
@@ -154,7 +158,9 @@ def _rival_radii(bucket_votes: Ints, counts: Ints, label: Ints, spread: int) -> 
     )
 
 
-def _top_two_radius(bucket_votes: Ints, counts: Ints, label: Ints, spread: int, rival_radii: Ints) -> Ints:
+def _top_two_radius(
+    bucket_votes: Ints, counts: Ints, label: Ints, spread: int, rival_radii: Ints, altered: int
+) -> Ints:
     """How many buckets [m] may change while `label` stays in the top two: no rivals i and j are both ahead of it.
 
     While one of them stays behind, they are not both ahead, so the larger of their radii holds. And together they must gain
@@ -168,7 +174,8 @@ def _top_two_radius(bucket_votes: Ints, counts: Ints, label: Ints, spread: int, 
             open_ = np.flatnonzero((i != label) & (j != label) & (one < radii))
             if len(open_):
                 given = spread + 2 * bucket_votes[open_, label[open_]] - bucket_votes[open_, i] - bucket_votes[open_, j]
-                both = _largest_that_fit(given, lead[open_, i] + lead[open_, j] - 1, 3 * spread)
+                together = lead[open_, i] + lead[open_, j] - 1 - 3 * altered
+                both = _largest_that_fit(given, together, 3 * spread)
                 radii[open_] = np.minimum(radii[open_], np.maximum(one[open_], both))
     return radii
 

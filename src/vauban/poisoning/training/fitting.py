@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,9 @@ def train_base_classifiers(
     source: dict[str, Any],
     on: str,
     progress: ProgressReporter,
+    only: Collection[int] | None = None,
 ) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
-    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments."""
+    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments; `only` those of these numbers."""
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(IN_MEMORY_ONLY)
@@ -104,7 +106,8 @@ def train_base_classifiers(
         failed = {} if store is None else store.failed()
         done = {number for group in groups for number in group.numbers} | failed.keys()
         left_out = done | invalid.keys()
-        numbers = [i for i, rows in enumerate(members) if len(rows) and i not in left_out]
+        wanted = range(len(members)) if only is None else sorted(only)
+        numbers = [i for i in wanted if len(members[i]) and i not in left_out]
         parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
         with thread_count(manifest["compute"]["threads"]):
             _prepare_features(trainer, preprocessed, x, store, progress)

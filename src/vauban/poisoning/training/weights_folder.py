@@ -56,7 +56,7 @@ class WeightsFolder:
             write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder))
         present = read_manifest(folder)
-        lines = list(differences(_renamed(present), _renamed(manifest), ignore=_NOT_COMPARED))
+        lines = list(differences(renamed(present), renamed(manifest), ignore=_NOT_COMPARED))
         if lines:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
@@ -157,7 +157,7 @@ def with_failed(manifest: dict[str, Any], numbers: Iterable[int]) -> dict[str, A
     return {**manifest, "partition": {**split, "failed": sorted({*split.get("failed", ()), *numbers})}}
 
 
-def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
+def renamed(manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest as JSON holds it, networks under their present names."""
     renamed = json.loads(json.dumps(manifest))
     network = renamed["trainer"].get("network")

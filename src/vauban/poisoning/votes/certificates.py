@@ -118,20 +118,22 @@ def derive(
     label: str | None = None,
     index: ArrayLike | None = None,
     training: Mapping[str, Any] | None = None,
+    altered: int = 0,
 ) -> PoisoningCertificates:
     """Certificates from votes: how many samples (or labels) of the training set may change while the label stays in the top k.
 
     `truth` [m]: the true labels. `label`: "votes" certifies the ensemble's answer; "given" the true label, abstaining where it
     is not in the top k. The default is "votes" for k = 1, else "given" if there are true labels. A run-off has one answer, so
     k = 1. `index` [m]: the number of each input in its data set; its position unless given.
-    `training`: how the base classifiers were trained, as a manifest says.
+    `training`: how the base classifiers were trained, as a manifest says. `altered`: certificates that hold also if this many
+    base classifiers, trained anew, vote otherwise than `votes` says.
     """
     inputs, classes = votes.counts.shape
     right = None if truth is None else check_labels(truth, inputs, classes)
     settings = PoisoningSettings.of(classes, right is not None, aggregate=aggregate, k=k, label=label)
     answer = votes.answer(settings.aggregate)
     which = answer if settings.label == "votes" or right is None else right
-    radii = _radii(votes, settings, which, answer)
+    radii = _radii(votes, settings, which, answer, altered)
     return PoisoningCertificates(
         label=which,
         radius=np.where(radii < 0, np.nan, radii),
@@ -174,18 +176,23 @@ def wording(threat: Threat, aggregate: str, k: int, scope: str = "") -> str:
     )
 
 
-def _radii(votes: EnsembleVotes, settings: PoisoningSettings, label: Ints, answer: Ints) -> Ints:
-    if settings.aggregate == "plurality":
-        if votes.spread == 1:
-            return plurality_radius(votes.counts, label, settings.k)
-        assert votes.ballots is not None
-        return finite_radius(votes.ballots, votes.counts.shape[1], votes.spread, label, settings.k)
+def _radii(votes: EnsembleVotes, settings: PoisoningSettings, label: Ints, answer: Ints, altered: int) -> Ints:
+    """Radii [m], -1 where nothing is certified. Without shared buckets a model that was altered costs as much as a changed
+    bucket: the radius is smaller by one for each."""
+    two_rounds, classes = settings.aggregate == "runoff", votes.counts.shape[1]
     if votes.spread == 1:
-        assert votes.beats is not None
-        radii = runoff_radius(votes.counts, answer, votes.beats)
+        if two_rounds:
+            assert votes.beats is not None
+            radii = runoff_radius(votes.counts, answer, votes.beats)
+        else:
+            radii = plurality_radius(votes.counts, label, settings.k)
+        radii = np.maximum(radii - altered, -1)
     else:
         assert votes.ballots is not None
-        if votes.prefers is None:
+        if two_rounds and votes.prefers is None:
             raise BadInput("a run-off over shared samples needs every model's second-round vote: scores, or prefers")
-        radii = finite_runoff_radius(votes.ballots, votes.counts.shape[1], votes.spread, answer, votes.prefers)
-    return np.where(label == answer, radii, -1)
+        if votes.prefers is not None and two_rounds:
+            radii = finite_runoff_radius(votes.ballots, classes, votes.spread, answer, votes.prefers, altered)
+        else:
+            radii = finite_radius(votes.ballots, classes, votes.spread, label, settings.k, altered)
+    return np.where(label == answer, radii, -1) if two_rounds else radii

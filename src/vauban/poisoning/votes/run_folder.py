@@ -55,9 +55,10 @@ class PoisoningRecord(SealedRecord):
     votes: EnsembleVotes
 
     def certificates(
-        self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None
+        self, *, aggregate: str | None = None, k: int | None = None, label: str | None = None, altered: int = 0
     ) -> PoisoningCertificates:
-        """Certificates as the manifest states, or for another aggregate, k or label; no model votes again."""
+        """Certificates as the manifest states, or for another aggregate, k or label, or that hold also if `altered` base
+        classifiers vote otherwise than the folder says; no model votes again."""
         settings, data = self.manifest.settings, self.manifest.data
         k = settings.k if k is None else k
         if label is None and k == settings.k:
@@ -70,6 +71,7 @@ class PoisoningRecord(SealedRecord):
             label=label,
             index=data.index,
             training=self.manifest.training,
+            altered=altered,
         )
 
     @property

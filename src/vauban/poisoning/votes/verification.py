@@ -13,6 +13,12 @@ from vauban.poisoning.votes.run_folder import PoisoningRecord, read_record
 from vauban.runs.manifest import refused_as_lies, threat_entries
 from vauban.runs.verify import Verdict, check_sealed
 
+UNPROVEN = (
+    "That these are the votes of base classifiers trained on those parts: vauban verify --replay trains some of them again.",
+    "That the inputs, the partition and the settings of the training were not picked after looking at results.",
+)
+"""What a run folder cannot prove by itself, in words."""
+
 
 def verify_run(folder: Path, data: Any = None) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold."""
@@ -23,7 +29,8 @@ def verify_run(folder: Path, data: Any = None) -> Verdict:
         _check_manifest(folder, record)
         check_sealed(folder, record)
     inputs, manifest = len(record.votes.counts), record.manifest
-    return Verdict(inputs, inputs * record.votes.models, manifest.claim, optional=manifest.optional)
+    votes = inputs * record.votes.models
+    return Verdict(inputs, votes, manifest.claim, optional=manifest.optional, unproven=UNPROVEN)
 
 
 def _check_manifest(folder: Path, record: PoisoningRecord) -> None:
