@@ -41,7 +41,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["counts", "finite-runoff", *(pytest.param(name, marks=pytest.mark.slow) for name in ("runoff", "finite"))]
+)
 def test_an_honest_run_is_replayed(name: str, home: Path) -> None:
     ensemble = home / CASES[name][0][:3]
     found = replay_parts(home / name, ensemble=ensemble, parts=7)

@@ -308,3 +308,62 @@ def test_units_are_said() -> None:
 def test_bad_votes_are_refused(call: Callable[[], object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         call()
+
+
+@pytest.mark.parametrize(("models", "spread", "classes", "k"), [(6, 2, 3, 1), (6, 2, 3, 2), (6, 3, 2, 1)])
+def test_altered_models_are_allowed_for(
+    models: int, spread: int, classes: int, k: int, cases_tried: Callable[[int], None]
+) -> None:
+    """Some models vote otherwise than said, and then buckets change: whatever is reached, the label stays in the top k."""
+    everything, least = all_ballots(models, classes), least_buckets(trained_on(models, spread))
+    altered_alone = np.array([bits.bit_count() for bits in range(1 << models)])
+    tried = gained = 0
+    for votes in everything[:: max(1, len(everything) // 60)]:
+        label = int(plurality(np.bincount(votes, minlength=classes)[None])[0])
+        lost = np.array([label not in ranking(np.bincount(v, minlength=classes))[:k] for v in everything])
+        reached = np.unique(changed_masks(votes, everything[lost]))
+        for altered in (1, 2):
+            radius = int(finite_radius(votes[None], classes, spread, [label], k, altered)[0])
+            # the least number of buckets that covers what a choice of `altered` models leaves
+            needed = min(
+                (
+                    least[mask & ~chosen]
+                    for mask in reached.tolist()
+                    for chosen in range(1 << models)
+                    if altered_alone[chosen] == altered
+                ),
+                default=models + 1,
+            )
+            assert radius < needed
+            gained += radius >= 0
+            tried += len(reached)
+    cases_tried(tried)
+    assert gained > 0
+
+
+def test_altered_models_are_allowed_for_in_both_rounds(cases_tried: Callable[[int], None]) -> None:
+    """Random run-offs of six models that share buckets: one is altered and buckets are changed, in every way towards a rival."""
+    rng, models, spread, classes, tried, certain = np.random.default_rng(2), 6, 2, 3, 0, 0
+    orders = list(itertools.permutations(range(classes)))
+    for _ in range(60):
+        cast = [orders[i] for i in np.minimum(rng.integers(0, len(orders), models), rng.integers(0, 4, models))]
+        winner = run_off(cast, classes)
+        bits = np.array([[order.index(winner) < order.index(c) for order in cast] for c in range(classes)])
+        packed, votes = np.packbits(bits, axis=1)[None], np.array([[order[0] for order in cast]])
+        radius = int(finite_runoff_radius(votes, classes, spread, [winner], packed, 1)[0])
+        assert radius <= int(finite_runoff_radius(votes, classes, spread, [winner], packed)[0])
+        if radius < 0:
+            continue
+        certain += 1
+        for buckets in itertools.combinations(range(models), radius):
+            for altered in range(models):
+                owned = trained_on(models, spread)
+                hit = [i for i in range(models) if i == altered or set(owned[i]) & set(buckets)]
+                for towards in itertools.product(orders, repeat=min(len(hit), 3)):
+                    moved = list(cast)
+                    for place, i in enumerate(hit):
+                        moved[i] = towards[place % len(towards)]
+                    assert run_off(moved, classes) == winner
+                    tried += 1
+    cases_tried(tried)
+    assert certain > 0
