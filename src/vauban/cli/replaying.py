@@ -65,10 +65,11 @@ def show(replayed: Replay | PartsReplay) -> None:
 
 def _show_inputs(replayed: Replay) -> None:
     rounding = replayed.rounding
+    but, beyond = ("", "") if rounding is None else (", but for near ties", " elsewhere than there")
     typer.echo(
         f"Replayed: all {replayed.votes:,} votes of {len(replayed.replayed)} of {replayed.inputs} inputs are those in the "
-        f"folder{'' if rounding is None else ', but for near ties'}. If votes of more than {replayed.altered} inputs had been "
-        "altered, this would have failed with probability 0.99 or more; of an input that was not drawn it says nothing."
+        f"folder{but}. If votes of more than {replayed.altered} inputs had been altered{beyond}, this would have failed with "
+        "probability 0.99 or more; of an input that was not drawn it says nothing."
     )
     if rounding is None:
         return
