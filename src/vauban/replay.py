@@ -63,8 +63,8 @@ def replay(
 
     They are drawn by the operating system's randomness, not the run's. `data`: the whole data set, from which the manifest's
     index selects. The model must have the manifest's fingerprint. Where this machine gives the scores of the probe views bit for
-    bit, so must it give all counts; otherwise counts may differ by the views that are near ties (`other_arithmetic`). `announced`,
-    `nonce`: as in `verify_run`.
+    bit, so must it give all counts; otherwise counts may differ by the views that are near ties (`other_arithmetic`).
+    `announced`, `nonce`: as in `verify_run`.
     """
     folder = Path(folder)
     verify_run(folder, announced=announced, nonce=nonce)

@@ -129,7 +129,7 @@ def test_the_command_line(home: Path) -> None:
         assert done.exit_code == code, done.output
         return done.output
 
-    said = say(home / "counts", "--replay", "--ensemble", home / "dpa", "--parts", "7")
+    said = say(home / "counts", "--replay", "--ensemble", home / "dpa", "--parts", "7", "--data", "mnist:split=test")
     assert "7 of 8 base classifiers, trained again on their parts, cast the 84 votes of the run" in said
     assert "If more than 1 had been altered" in said
     assert "claims would remain" in said

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vauban.data import Dataset
 from vauban.data.dataset import any_samples
 from vauban.errors import BadInput, Lie, RunRefused
+from vauban.files import differences
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.ensemble import Ensemble
 from vauban.poisoning.ensemble_training import load_ensemble
@@ -29,7 +30,6 @@ from vauban.poisoning.training.weights_folder import renamed
 from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord, ballots_sha256, read_record
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 from vauban.replay import undetected
-from vauban.files import differences
 from vauban.runs.verify import verify_run
 
 Samples = str | Dataset | tuple[NDArray[Any], Any]
