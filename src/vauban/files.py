@@ -133,7 +133,7 @@ def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]
     for number, raw in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             found.append(parse(raw.decode()))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
             reason = str(problem) if type(problem) is ValueError else "it cannot be read"
             raise Lie(f"{path} line {number}: {reason}") from None
     return found, len(whole)
@@ -192,7 +192,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; duplicate keys are refused."""
+    """Read a JSON object in UTF-8; duplicate keys are refused."""
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -201,7 +201,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return found
 
     try:
-        value = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
+        value = json.loads(path.read_bytes().decode(), object_pairs_hook=without_duplicates)
         if not isinstance(value, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as problem:

@@ -83,6 +83,8 @@ def replay(
         shape = {"rows": manifest.compute.rows, "block": manifest.compute.block}
         sampler = smoothed.sampler(batch.inputs, record.method, **shape)
         rounding = compare_scores(manifest, sampler, batch)
+        if rounding is None:
+            _check_rows(record, sampler, batch)
         with bar(f"replaying {len(chosen)} inputs", len(chosen), "inputs", quiet=not progress) as done:
             found = _cast(record, sampler, batch, chosen, secret, rounding, done)
     index = sorted(manifest.data.index[position] for position in chosen)
@@ -159,6 +161,13 @@ def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Ba
     if some.sha256 != own.sha256:
         raise Lie(f"{whole.spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
     return some
+
+
+def _check_rows(record: RunRecord, sampler: Any, batch: Batch) -> None:
+    """Refuse a manifest that leaves out that scores depend on the row: its law may need that they do not."""
+    agree = sampler.probe(batch.inputs.values, record.method.shares_shapes)
+    if not agree and not record.manifest.compute.rows_differ:
+        raise Lie("the model's scores depend on the row a view is in, which the manifest does not say (rows_differ)")
 
 
 def _drawn(count: int, inputs: int | None) -> list[int]:

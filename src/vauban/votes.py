@@ -22,6 +22,8 @@ from vauban.laws.exact import Ballots
 Counts = NDArray[np.int64]
 
 STAGES = ("choose", "count", "predict")
+MOST = 2**53
+"""The most votes an input can have."""
 
 
 @dataclass(frozen=True)
@@ -173,15 +175,20 @@ class SampledVotes:
 
     def parse(self, line: str, run: str) -> Tally:
         """Read a line back; ValueError says what is wrong with it."""
-        body = checked_body(line, run)
-        counts = np.zeros(self.num_classes, dtype=np.int64)
+        body = checked_body(line, run, input=int, stage=str, votes=int, counts=dict)
+        counts, votes = np.zeros(self.num_classes, dtype=np.int64), body["votes"]
         for label, count in body["counts"].items():
-            if not 0 <= int(label) < self.num_classes or type(count) is not int or count < 1:
+            if not 0 <= int(label) < self.num_classes or type(count) is not int or not 1 <= count <= MOST:
                 raise ValueError(f"it counts {count} votes for class {label} of {self.num_classes}")
             counts[int(label)] = count
-        if counts.sum() != body["votes"] or type(body["votes"]) is not int:
-            raise ValueError(f"its counts sum to {counts.sum()}, not to {body['votes']}")
-        return Tally(body["input"], body["stage"], body["votes"], counts)
+        if (total := sum(body["counts"].values())) != votes:
+            raise ValueError(f"its counts sum to {total}, not to {votes}")
+        tally = Tally(body["input"], body["stage"], votes, counts)
+        if tally.stage == "predict" or self.line(tally, run) != line:
+            raise ValueError(
+                "it is not written as a run writes it: stage choose or count, every class once and in order"
+            )
+        return tally
 
     def take(self, tallies: Iterable[Tally], where: Callable[[int], str]) -> None:
         """Add tallies read from a file, whatever the order of its lines; `where(i)` names the i-th in an error."""
@@ -276,11 +283,12 @@ class BallotVotes:
 
     def parse(self, line: str, run: str) -> BallotPiece:
         """Read a line back; ValueError says what is wrong with it."""
-        body = checked_body(line, run)
+        body = checked_body(line, run, input=int, first=int, count=int, votes=str)
         first, count = body["first"], body["count"]
-        if type(first) is not int or type(count) is not int or not 0 <= first < first + count <= self.views:
+        if not 0 <= first < first + count <= self.views:
             raise ValueError(f"it holds views {first} to {first} + {count} of {self.views}")
-        return BallotPiece(body["input"], first, self._unpacked(base64.b64decode(body["votes"]), count))
+        packed = base64.b64decode(body["votes"], validate=True)
+        return BallotPiece(body["input"], first, self._unpacked(packed, count))
 
     def take(self, pieces: Iterable[BallotPiece], where: Callable[[int], str]) -> None:
         """Add pieces read from a file; `where(i)` names the i-th in an error."""
@@ -321,12 +329,13 @@ class BallotVotes:
 
     def _unpacked(self, packed: bytes, count: int) -> NDArray:
         width = -(-self.num_classes // 8) if self.sets else _dtype(self.num_classes).itemsize
+        unpacking = zlib.decompressobj()
         try:
-            raw = zlib.decompressobj().decompress(packed, count * width + 1)
+            raw = unpacking.decompress(packed, count * width + 1)
         except zlib.error:
             raise ValueError("its votes cannot be unpacked") from None
-        if len(raw) != count * width:
-            raise ValueError(f"it does not hold {count} votes")
+        if len(raw) != count * width or not unpacking.eof or unpacking.unused_data:
+            raise ValueError(f"it does not hold {count} votes and nothing else")
         if self.sets:
             bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8).reshape(count, width), axis=1)
             if bits[:, self.num_classes :].any():
@@ -347,12 +356,15 @@ def checked_line(body: dict[str, Any], run: str) -> str:
     return f'{text[:-1]},"check":"{_check(run, text)}"}}'
 
 
-def checked_body(line: str, run: str) -> dict[str, Any]:
-    """The content of a line; ValueError unless it is written exactly as `checked_line` writes it for this run."""
+def checked_body(line: str, run: str, **kinds: type) -> dict[str, Any]:
+    """The content of a line; ValueError unless it is written as `checked_line` writes it for this run, with these entries."""
     body: dict[str, Any] = json.loads(line)
     del body["check"]
     if checked_line(body, run) != line:
         raise ValueError("its check does not match: it was altered, or belongs to another run")
+    if {name: type(value) for name, value in body.items()} != kinds:
+        needed = ", ".join(f"{name} ({kind.__name__})" for name, kind in kinds.items())
+        raise ValueError(f"it must hold {needed} and nothing else")
     return body
 
 

@@ -313,3 +313,14 @@ def test_pieces_that_were_never_votes_are_refused() -> None:
             table(3, views=10).parse(checked_line(forged, RUN), RUN)
     with pytest.raises(ValueError, match="class 2 of 2"):
         table(2, views=10).parse(line, RUN)
+
+
+def test_a_torn_line_after_the_last_vote_does_no_harm(tmp_path: Path, half_spaces: Model) -> None:
+    """A kill while a line was written a second time: all votes are there, the run is sealed and verifies."""
+    folder = tmp_path / "run"
+    before = run(folder, half_spaces)
+    (folder / "seal.json").unlink()
+    with (folder / BALLOTS).open("a") as file:
+        file.write('{"input":0,"first"')
+    assert run(folder, half_spaces) == before
+    verify_run(folder)

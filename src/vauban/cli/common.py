@@ -120,7 +120,7 @@ def _show_error(problem: BaseException, text: str) -> None:
     """Print the text of an error, after its traceback if --debug was given; of a model's error, say how to see it."""
     if debug.get():
         typer.echo("".join(traceback.format_exception(problem)), err=True)
-    typer.echo(f"error: {text}", err=True)
+    typer.echo("\n".join(map(printable, f"error: {text}".split("\n"))), err=True)
     if isinstance(problem, ModelFailed) and not debug.get():
         typer.echo("vauban --debug COMMAND …, or VAUBAN_DEBUG=1, shows the traceback", err=True)
 
@@ -148,6 +148,11 @@ def pick_device(name: str) -> str:
     except (RuntimeError, AssertionError):
         raise BadInput(f"device {name!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU") from None
     return name
+
+
+def printable(text: str) -> str:
+    """One line of text from a file, with line breaks and commands to the terminal shown and not obeyed."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_json(value: Any) -> None:

@@ -91,7 +91,8 @@ def verify(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else asdict(replayed)}
         )
         return
-    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.\n{verdict.claim}")
+    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.")
+    typer.echo(common.printable(verdict.claim))
     if verdict.origin is not None:
         typer.echo(
             f"The law comes from {verdict.origin.package} {verdict.origin.version}: these claims depend on its own proof."
@@ -107,7 +108,7 @@ def verify(
             f"number yet. The same certify command with --extend {verdict.extending} finishes it."
         )
     if verdict.optional:
-        typer.echo(f"Also recorded: {', '.join(verdict.optional)}")
+        typer.echo(f"Also recorded: {common.printable(', '.join(verdict.optional))}")
     if replayed is not None:
         replaying.show(replayed)
     if verdict.selection is not None:
@@ -116,11 +117,11 @@ def verify(
         typer.echo(f"This is the run that was announced as {announced}, with the nonce {nonce}.")
     typer.echo("What the folder cannot prove by itself:")
     for line in verdict.unproven[1 if replayed is not None else 0 :]:
-        typer.echo(f"  {line}")
+        typer.echo(f"  {common.printable(line)}")
     if verdict.underived:
         typer.echo("What does not follow from the votes:")
     for line in verdict.underived:
-        typer.echo(f"  {line}")
+        typer.echo(f"  {common.printable(line)}")
 
 
 def _selected(run: Path, spec: str, replay: bool) -> Dataset | None:

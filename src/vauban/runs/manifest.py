@@ -35,7 +35,7 @@ RESUMED_ANYWAY = ("data.spec", "versions", "model.kept_scores")
 
 M = TypeVar("M")
 
-_LARGEST_INPUT = 10**8  # numbers in one input
+_LARGEST_INPUT, _MOST_CLASSES = 10**8, 10**6  # numbers in one input; classes
 
 
 class AnyManifest:
@@ -167,7 +167,7 @@ def compose(
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    requires, selection = _required(manifest), manifest.data.selection
+    requires, selection = required(manifest), manifest.data.selection
     return {
         "schema": SCHEMA,
         "kind": "smoothing",
@@ -191,7 +191,7 @@ def _known(values: Any, *kept: str) -> dict[str, Any]:
     return {key: value for key, value in vars(values).items() if value is not None or key in kept}
 
 
-def _required(manifest: Manifest) -> list[str]:
+def required(manifest: Manifest) -> list[str]:
     """The fields without which a reader would claim too much, or call an honest run altered."""
     compute = [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(manifest.compute, name)]
     return [*compute, "seed.nonce_from"] if manifest.announced else compute
@@ -299,7 +299,16 @@ def refused_as_lies(says: str) -> Iterator[None]:
     """Raise as `Lie`, after the words `says`, what goes wrong inside because files are not what a run left."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OSError) as problem:
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+        OSError,
+    ) as problem:
         if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
             raise
         raise Lie(f"{says} {problem}") from None
@@ -325,7 +334,7 @@ def check_inputs(num_classes: int, index: list[int], label: list[int] | None) ->
     """Refuse classes, indices and true labels of inputs that no run could have."""
     if any(type(number) is not int for number in [num_classes, *index, *(label or [])]):
         raise ValueError("the number of classes, indices and labels, which must be whole numbers")
-    if num_classes < 2:
+    if not 2 <= num_classes <= _MOST_CLASSES:
         raise ValueError(f"the number of classes, {num_classes}")
     if len(set(index)) != len(index) or not index or min(index) < 0 or max(index) >= 2**63:
         raise ValueError("the indices, which must differ and be 0 or more, of 63 bits")

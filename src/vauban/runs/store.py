@@ -166,7 +166,7 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
         raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
     run = manifest.binding(nonce)
     method = manifest.method
-    extended, _ = read_lines(folder / EXTENSIONS, lambda line: int(checked_body(line, run)["n"]))
+    extended, _ = read_lines(folder / EXTENSIONS, lambda line: checked_body(line, run, n=int)["n"])
     if extended:
         from vauban.runs.extensions import extend_method
 

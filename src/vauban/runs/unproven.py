@@ -11,6 +11,14 @@ from vauban.seed import ANNOUNCED, NUMBER, SYSTEM
 from vauban.seed import FILE as SEED_FILE
 
 _CAST = "That these votes were cast by that model on those inputs: vauban verify --replay casts some of them again."
+_CHOSEN = (
+    "That the settings (n, alpha, k, bounds, labels, when to stop, the proof) were chosen before the votes: every choice made "
+    "after looking is one more try."
+)
+_NOT_SEEN = (
+    "That the model was not trained on these inputs: claims hold all the same, but say less of inputs it has not seen."
+)
+_OLD = "That the model judges each view by itself and always alike: Vauban 0.1 wrote this run, and did not check it."
 _TRIES = "With t tries a claim about one input is false with probability at most t alpha"
 _SEEDS = {
     NUMBER: "The seed was chosen by hand: whoever chose it knew the noise and could try others.",
@@ -23,7 +31,9 @@ _SEEDS = {
 def unproven(folder: Path, record: RunRecord, compared: bool, announced: bool) -> tuple[str, ...]:
     """What a run folder cannot prove by itself; `compared`, `announced`: whether its data set, its hash and nonce were given."""
     manifest = record.manifest
-    return (_CAST, _selection(manifest, compared), *_seed(folder, record, announced))
+    old = (_OLD,) if manifest.schema == 1 else ()
+    chosen = () if manifest.seed is None or manifest.announced else (_CHOSEN,)
+    return (_CAST, _selection(manifest, compared), *_seed(folder, record, announced), *chosen, _NOT_SEEN, *old)
 
 
 def _selection(manifest: Manifest, compared: bool) -> str:
@@ -62,7 +72,12 @@ def _seed(folder: Path, record: RunRecord, announced: bool) -> tuple[str, ...]:
 
 def underived(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """What the folder holds that does not follow from its votes: sealed, perhaps, but by the owner's word alone."""
-    told = ["device, threads and versions", "names and hashes of model and data", "true labels"]
+    told = [
+        "device, threads and versions",
+        "names and hashes of model and data",
+        "files that the model reads",
+        "true labels",
+    ]
     told += [f"the optional {', '.join(manifest.optional)}"] if manifest.optional else []
     lines = [f"{'; '.join(told)}: as the owner's machine wrote them."]
     if (folder / PICTURE).exists():

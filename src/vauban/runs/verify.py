@@ -14,8 +14,8 @@ from vauban.files import arrays_sha256, floats_from_hex, read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.report.wording import wording
+from vauban.runs import folder_checks, schema1
 from vauban.runs import manifest as manifests
-from vauban.runs import schema1
 from vauban.runs.extensions import closed_record
 from vauban.runs.manifest import FILE, KINDS, Manifest, read_raw, refused_as_lies, threat_entries
 from vauban.runs.selection import check_data, check_rule
@@ -87,13 +87,41 @@ def verify_run(
             )
         return verify_poisoning(folder, data)
     with refused_as_lies(f"{folder} cannot be what a run left:"):
+        folder_checks.refuse_special_files(folder)
         manifest = manifests.read(folder)
+        folder_checks.check_numbers(folder / FILE, manifest)
         _check_manifest(folder, manifest)
         whole, _ = read_record(folder, manifest)
         record = closed_record(folder, whole)
     if announced is not None and nonce is not None:
         check_announced(folder, record, announced, nonce)
-    method, votes, inputs = record.method, record.votes, len(manifest.data.index)
+    with refused_as_lies(f"{folder} cannot be what a run left:"):
+        _check_finished(folder, record)
+        extending = None if record is whole else extensions_of(whole.method)[-1]
+        if extending is not None:
+            _check_unsealed(folder, whole, claims_file(extending))
+        unsealed = () if extending is None else (EXTENSIONS, claims_file(extending))
+        sealed_files = check_sealed(folder, record, unsealed)
+    compared = None if data is None else check_data(manifest.data, data)
+    return Verdict(
+        len(manifest.data.index),
+        record.votes.votes_cast,
+        manifest.claim,
+        manifest.origin,
+        manifest.optional,
+        extensions_of(record.method),
+        unproven(folder, record, compared is not None, announced is not None),
+        (*underived(folder, manifest), *folder_checks.other_files(folder, sealed_files)),
+        None if manifest.seed is None else manifest.seed.kind,
+        compared,
+        extending,
+    )
+
+
+def _check_finished(folder: Path, record: RunRecord) -> None:
+    """Refuse a sealed run without all its votes; one that is not sealed is `Incomplete`."""
+    manifest, method, votes = record.manifest, record.method, record.votes
+    inputs = len(manifest.data.index)
     sealed = (folder / SEAL).exists()
     if not method.finished(votes, sealed):
         left = len(method.pending(votes))
@@ -108,25 +136,6 @@ def verify_run(
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
         )
-    extending = None
-    if record is not whole:
-        extending = extensions_of(whole.method)[-1]
-        _check_unsealed(folder, whole, claims_file(extending))
-    check_sealed(folder, record, () if extending is None else (EXTENSIONS, claims_file(extending)))
-    compared = None if data is None else check_data(manifest.data, data)
-    return Verdict(
-        inputs,
-        votes.votes_cast,
-        manifest.claim,
-        manifest.origin,
-        manifest.optional,
-        extensions_of(method),
-        unproven(folder, record, compared is not None, announced is not None),
-        underived(folder, manifest),
-        None if manifest.seed is None else manifest.seed.kind,
-        compared,
-        extending,
-    )
 
 
 def _check_unsealed(folder: Path, whole: RunRecord, name: str) -> None:
@@ -204,14 +213,15 @@ def _check_randomness(folder: Path, manifest: Manifest, law: Law) -> None:
     if not (said >= least * (1 - 1e-9) and math.isfinite(said)):
         raise Lie(f"{folder / FILE}: the noise deviates by {least:.3g} per view, not by {said:.3g}")
     committed = None if manifest.seed is None else manifest.seed.commitment
+    folder_checks.check_commitment(folder / FILE, committed)
     if (folder / SEED_FILE).exists() and Seed.read(folder).commitment != committed:
         raise Lie(f"{folder / SEED_FILE} is not the seed that the manifest commits to")
 
 
-def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] = ()) -> None:
+def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] = ()) -> list[str]:
     """Refuse claims files and a seal that are not what the votes say; without a seal the run is `Incomplete`.
 
-    `unsealed`: files of an extension that the seal does not name yet.
+    `unsealed`: files of an extension that the seal does not name yet. Returns the names of all these files.
     """
     texts, sealed = record.texts(record.claims()), (folder / SEAL).exists()
     for name, text in texts.items():
@@ -221,7 +231,14 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
         raise Incomplete(
             f"{folder} has all its votes and is not sealed: run the same certify command again to finish it"
         )
-    check_seal(folder / SEAL, record.seal(texts, sealed_picture(folder)), unsealed)
+    seal = record.seal(texts, sealed_picture(folder))
+    check_seal(folder / SEAL, seal, unsealed)
+    if record.manifest.schema == 1:
+        return [*texts, *folder_checks.VOTE_FILES]
+    folder_checks.refuse_second_votes(folder, seal)
+    if not unsealed:
+        folder_checks.refuse_torn_lines(folder, seal)
+    return [*seal, *unsealed]
 
 
 def check_claims(path: Path, true: str) -> None:

@@ -18,6 +18,8 @@ from vauban.laws.exact import Ints, tolerated, tolerated_by_gaps
 from vauban.threats import Threat
 from vauban.validation import check_k, check_labels, check_num_classes
 
+_MOST = 2**31  # votes for a class; sums of them fit into 64 bits
+
 SAMPLES = Threat(
     "poisoning",
     "symmetric difference from the training set",
@@ -126,6 +128,8 @@ def checked(counts: ArrayLike, label: ArrayLike | None, k: int) -> tuple[Ints, I
     table = np.asarray(counts)
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "iu" or (table < 0).any():
         raise BadInput(f"counts of shape {table.shape}, {table.dtype}: numbers of votes [inputs, classes] are needed")
+    if table.max() > _MOST:
+        raise BadInput(f"a count of {table.max()}: no ensemble has that many models, and their sum could not be held")
     table = table.astype(np.int64)
     models = table.sum(axis=1)
     wrong = np.flatnonzero((models != models[0]) | (models == 0))

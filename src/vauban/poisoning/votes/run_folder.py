@@ -26,6 +26,7 @@ from vauban.runs.verify import check_sealed
 
 BALLOTS = "ballots.npz"
 NO_SPEC = "not said"
+_LARGEST = 1 << 34  # bytes of all arrays of votes, unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +148,27 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with np.load(path, allow_pickle=False) as opened:
             if not hasattr(opened, "files"):
                 raise ValueError("a single array")
+            _refuse_ambiguous(opened.zip)
             return {name: opened[name] for name in opened.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as problem:
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+    ) as problem:
         raise BadInput(
             f"{path} cannot be read ({problem}): numpy.savez(path, votes=…, labels=…, num_classes=…) writes what is needed"
         ) from None
+
+
+def _refuse_ambiguous(packed: zipfile.ZipFile) -> None:
+    """Refuse an archive with a name twice, of which readers might take either, and one too large to hold votes."""
+    entries = packed.infolist()
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise ValueError("it holds two arrays of one name")
+    if sum(entry.file_size for entry in entries) > _LARGEST:
+        raise ValueError(f"unpacked it has more than {_LARGEST >> 30} GiB")

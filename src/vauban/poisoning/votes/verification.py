@@ -10,12 +10,16 @@ from vauban.poisoning.defense import is_own, parse_defense
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
 from vauban.poisoning.votes.run_folder import PoisoningRecord, read_record
+from vauban.runs.folder_checks import other_files, refuse_special_files
 from vauban.runs.manifest import refused_as_lies, threat_entries
 from vauban.runs.verify import Verdict, check_sealed
 
 UNPROVEN = (
     "That these are the votes of base classifiers trained on those parts: vauban verify --replay trains some of them again.",
     "That the inputs, the partition and the settings of the training were not picked after looking at results.",
+    "That the parts are those of the partition: spread, threat and partition are the word of whoever trained.",
+    "That the base classifiers were not trained on these inputs: claims hold all the same, but say less of inputs not seen.",
+    "What the manifest only tells: names, texts and hashes of data, training and weights, versions and any further field.",
 )
 """What a run folder cannot prove by itself, in words."""
 
@@ -24,13 +28,20 @@ def verify_run(folder: Path, data: Any = None) -> Verdict:
     """Check manifest, votes, claims and seal of a run; raises `Lie` at the first thing that does not hold."""
     if data is not None:
         raise RunRefused(f"{folder} is a poisoning run, which records no selection to compare: leave --data out")
+    refuse_special_files(folder)
     record = read_record(folder)
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         _check_manifest(folder, record)
-        check_sealed(folder, record)
+        _check_constant_votes(folder, record)
+        beside = other_files(folder, check_sealed(folder, record))
     inputs, manifest = len(record.votes.counts), record.manifest
-    votes = inputs * record.votes.models
-    return Verdict(inputs, votes, manifest.claim, optional=manifest.optional, unproven=UNPROVEN)
+    return Verdict(
+        inputs,
+        inputs * record.votes.models,
+        manifest.claim,
+        optional=manifest.optional,
+        unproven=(*UNPROVEN, *beside),
+    )
 
 
 def _check_manifest(folder: Path, record: PoisoningRecord) -> None:
@@ -48,6 +59,22 @@ def _check_manifest(folder: Path, record: PoisoningRecord) -> None:
     for what, stated, derived in expected:
         if stated != derived:
             raise Lie(f"{folder}: {what} should be {derived!r}, not {stated!r}")
+
+
+def _check_constant_votes(folder: Path, record: PoisoningRecord) -> None:
+    """Refuse votes in which a base classifier that is said to be empty or failed does not vote for class 0."""
+    split, votes = record.manifest.training.get("partition"), record.votes
+    if not isinstance(split, dict):
+        return
+    listed = [number for key in ("empty", "failed") for number in split.get(key, [])]
+    if len(set(listed)) != len(listed) or any(type(n) is not int or not 0 <= n < votes.models for n in listed):
+        raise Lie(f"{folder}: empty and failed base classifiers must be different numbers below {votes.models}")
+    by_part = votes.ballots is not None and bool((votes.ballots[:, listed] != 0).any())
+    if by_part or (votes.counts[:, 0] < len(listed)).any():
+        raise Lie(
+            f"{folder}: {len(listed)} base classifiers are said to be empty or failed, which vote for class 0, but the votes "
+            "do not show it"
+        )
 
 
 def _training_entries(manifest: PoisoningManifest) -> list[tuple[str, Any, Any]]:
