@@ -33,10 +33,10 @@ from forged_folders import (
 from forged_manifests import OTHER
 
 BESIDE = "Files that the seal does not name and nothing checks: "
-PARTS = "That these votes were cast by base classifiers trained so"
+PARTS = "That these are the votes of base classifiers trained on those parts"
 SPREAD = "spread, threat and partition are the word of whoever trained"
 TOLD = "What the manifest only tells: names, texts and hashes of data, training and weights"
-PICKED = "That the inputs were not picked after looking at their results"
+PICKED = "That the inputs, the partition and the settings of the training were not picked after looking"
 BALLOTS = "ballots.npz"
 
 

@@ -95,6 +95,13 @@ def field(
     return Forgery(shown, run, manifest(put(place, value), derive=derive), caught, says)
 
 
+def unkept(place: str, value: Any, says: str) -> Forgery:
+    """One field with another value in a manifest that keeps no scores of probe views; caught by replay."""
+    shown = f"`{place}` becomes `{value!r:.40}`, no scores kept"
+    edit = both(put(place, value), without("model.kept_scores"))
+    return Forgery(shown, "fixed", manifest(edit), "replay", says)
+
+
 CHOSEN_LINES = [
     {"input": 2 * i, "stage": "choose", "votes": 20, "counts": {str(label): 20}}
     for i, label in enumerate([0, 0, 1, 1, 2, 2])
@@ -205,7 +212,8 @@ INPUT_FORGERIES = [
     field("data.shape", [2, 2], "replay", "inputs of shape"),
     field("data.shape", [0], "verify", "the shape"),
     field("data.shape", [10**5, 10**5], "verify", "the shape"),
-    field("data.num_classes", 4, "replay", "has 3"),
+    field("data.num_classes", 4, "verify", "cannot be what a run left"),
+    unkept("data.num_classes", 4, "has 3|4 classes"),
     field("data.num_classes", 2 * 10**6, "verify", "the number of classes"),
     field("data.index", [0, 2, 4, 6, 8, 11], "verify", "some were left out or put in"),
     field("data.index", [2, 0, 4, 6, 8, 10], "verify", "some were left out or put in"),
@@ -245,16 +253,21 @@ COMPUTE_FORGERIES = [
     field("model.sha256", OTHER, "verify", "wording", derive=False),
     field("model.spec", "resnet", "nothing", TOLD),
     field("model.depends", {"weights": OTHER}, "nothing", TOLD),
-    field("model.views", OTHER, "replay", "not those that the run kept"),
-    field("model.scores", OTHER, "replay", "not those that the run kept"),
-    field("model.scores", None, "replay", "kept no scores"),
-    field("compute.rows", 25, "replay", "not those that the run kept"),
+    field("model.views", OTHER, "nothing", TOLD),
+    field("model.scores", OTHER, "verify", "the kept scores of the probe views"),
+    field("model.kept_scores", "00", "verify", "cannot be what a run left"),
+    unkept("model.views", OTHER, "not those that the run kept"),
+    unkept("model.scores", OTHER, "not those that the run kept"),
+    unkept("model.scores", None, "kept no scores"),
+    field("compute.rows", 25, "verify", "cannot be what a run left"),
+    unkept("compute.rows", 25, "not those that the run kept"),
     field("compute.rows", -1, "verify", "whole number from 1"),
     field("compute.rows", "fifty", "verify", "whole number from 1"),
     field("compute.rows", 10**12, "verify", "whole number from 1"),
     field("compute.block", 10, "replay", "not those that the run kept"),
     field("compute.block", 7, "verify", "does not divide"),
-    field("compute.precision", "bf16", "replay", "not those that the run kept"),
+    field("compute.precision", "bf16", "nothing", "precision, device, threads and versions"),
+    unkept("compute.precision", "bf16", "not those that the run kept"),
     field("compute.precision", "fp8", "replay", "not a known precision"),
     field("compute.device", "cuda NVIDIA", "nothing", TOLD),
     field("compute.torch", "1.0", "nothing", TOLD),

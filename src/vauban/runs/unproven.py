@@ -73,7 +73,7 @@ def _seed(folder: Path, record: RunRecord, announced: bool) -> tuple[str, ...]:
 def underived(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """What the folder holds that does not follow from its votes: sealed, perhaps, but by the owner's word alone."""
     told = [
-        "device, threads and versions",
+        "precision, device, threads and versions",
         "names and hashes of model and data",
         "files that the model reads",
         "true labels",
