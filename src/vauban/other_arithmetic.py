@@ -28,6 +28,7 @@ FACTOR = 10
 LARGEST = {"fp32": 1e-4}
 """The largest difference that is taken for rounding, as a fraction of the range of scores, by precision."""
 _LARGEST_ELSE = 1e-2
+_LARGEST_ALIKE = 1e-5  # where device and torch are the run's: processors of one kind differ by a few roundings at most
 
 Bools = NDArray[np.bool_]
 
@@ -87,7 +88,9 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
             f"this machine does not give the hash of scores that the run kept {machines}, and the run kept no scores to measure "
             "the difference by: replay it on a machine like its own"
         )
-    rounding = None if own.kept_scores is None else _rounding(manifest, kept, own.kept_scores)
+    if views != own.views and manifest.inputs.levels is not None and sampler.smoothing.law.on_grid:
+        raise Lie("the probe views are not those that the run kept: they are whole numbers, which every machine computes alike")
+    rounding = None if own.kept_scores is None else _rounding(manifest, kept, own.kept_scores, alike)
     if rounding is None:
         problem = (
             "the model's scores on the probe views are not those that the run kept, by more than rounding: another model, "
@@ -97,8 +100,8 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
     return rounding
 
 
-def _rounding(manifest: Manifest, here: str, there: str) -> Rounding | None:
-    """How far the kept scores of two machines are apart; None if that is more than rounding.
+def _rounding(manifest: Manifest, here: str, there: str, alike: bool) -> Rounding | None:
+    """How far the kept scores of two machines are apart; None if that is more than rounding (`alike`: of two such machines).
 
     Where they are equal and other scores are not, it is one unit in the last place of the largest score.
     """
@@ -108,7 +111,8 @@ def _rounding(manifest: Manifest, here: str, there: str) -> Rounding | None:
         difference = float(np.where(one == other, 0, np.abs(one - other)).max())
     finite = one[np.isfinite(one)]
     width, largest = float(np.ptp(finite)), float(np.abs(finite).max())
-    if not difference <= LARGEST.get(compute.precision, _LARGEST_ELSE) * width:
+    most = _LARGEST_ALIKE if alike else LARGEST.get(compute.precision, _LARGEST_ELSE)
+    if not difference <= most * width:
         return None
     return Rounding(max(difference, float(np.finfo(np.float32).eps) * largest), len(one))
 

@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import vauban as vb
+from vauban import other_arithmetic
 from vauban.cli import app
 from vauban.data import Dataset, load
 from vauban.engine.network import Network, scores_of
@@ -179,6 +180,9 @@ def test_only_near_ties_may_differ(smoothing: str, tmp_path: Path, monkeypatch: 
     smoothed.certify(data, out=tmp_path / "run", progress=False, **given)
     plain, shift = Network.scores, torch.tensor([2e-4, -2e-4])
     monkeypatch.setattr(Network, "scores", lambda *given: plain(*given) + shift)
+    with pytest.raises(Lie, match="by more than rounding"):
+        replay(tmp_path / "run", network, data, inputs=None)  # a machine of the same kind does not round otherwise by so much
+    monkeypatch.setattr(other_arithmetic, "device_name", lambda device: "another processor")
     found = replay(tmp_path / "run", network, data, inputs=None)
     assert found.rounding is not None
     assert found.rounding.difference == pytest.approx(2e-4, rel=1e-2)
