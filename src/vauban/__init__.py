@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vauban.smoothing.splitting import Splitting
     from vauban.smoothing.uniform import Uniform
     from vauban.training import losses
+    from vauban.training.recipe import Recipe
+    from vauban.training.trainer import train
 
 __version__ = "0.2.0"
 
@@ -42,7 +44,9 @@ _MODULES = {
     "Progress": "vauban.report.progress",
     "Run": "vauban.runs.run",
     "SmoothedClassifier": "vauban.smoothed",
+    "Recipe": "vauban.training",
     "losses": "vauban.training",
+    "train": "vauban.training",
 }
 
 __all__ = [
@@ -61,6 +65,7 @@ __all__ = [
     "Partition",
     "Predictions",
     "Progress",
+    "Recipe",
     "Run",
     "SmoothedClassifier",
     "Sparse",
@@ -70,6 +75,7 @@ __all__ = [
     "derive",
     "ensemble",
     "losses",
+    "train",
 ]
 
 

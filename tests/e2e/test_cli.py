@@ -70,7 +70,7 @@ def test_train_certify_kill_resume_claim_verify(tmp_path: Path) -> None:
         "--out",
         model,
     )
-    assert "base accuracy" in out
+    assert "accuracy on training views" in out
     command = ["certify", "--model", str(model), "--data", "mnist:split=test", "--smoothing", SIGMA, "-k", "1"]
     command += ["-n", "2000", "--alpha", "0.001", "--every", "400", "--limit", "12", "--seed", "5", "--json", "--out"]
     started = process(*command, folder)

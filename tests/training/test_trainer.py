@@ -29,9 +29,9 @@ def weights(path: Path) -> bytes:
 
 def test_stopped_and_resumed_training_gives_the_same_weights(tmp_path: Path, digits: Dataset) -> None:
     recipe = Recipe(epochs=2, batch=250, augment="shift")
-    train(tmp_path / "whole.safetensors", MODEL, digits, Gaussian(0.25), recipe)
+    train(MODEL, digits, Gaussian(0.25), recipe, out=tmp_path / "whole.safetensors")
     for _ in range(8):
-        train(tmp_path / "parts.safetensors", MODEL, digits, Gaussian(0.25), recipe, stop_after=1)
+        train(MODEL, digits, Gaussian(0.25), recipe, out=tmp_path / "parts.safetensors", stop_after=1)
     assert weights(tmp_path / "parts.safetensors") == weights(tmp_path / "whole.safetensors")
     assert not (tmp_path / "parts.safetensors.checkpoint").exists()
 
@@ -42,21 +42,20 @@ def test_an_interruption_keeps_a_checkpoint(tmp_path: Path, digits: Dataset) -> 
 
     recipe = Recipe(epochs=1, batch=50)
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), recipe, on_progress=stop)
+        train(MODEL, digits, Gaussian(0.25), recipe, callbacks=stop, out=tmp_path / "m.safetensors")
     assert (tmp_path / "m.safetensors.checkpoint").exists()
     assert not (tmp_path / "m.safetensors").exists()
     with pytest.raises(RunRefused, match="other settings"):
-        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.5), recipe)
-    train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), recipe)
+        train(MODEL, digits, Gaussian(0.5), recipe, out=tmp_path / "m.safetensors")
+    train(MODEL, digits, Gaussian(0.25), recipe, out=tmp_path / "m.safetensors")
     assert load_model(tmp_path / "m.safetensors").num_classes == 10
 
 
 def test_it_learns_and_says_what_made_the_weights(tmp_path: Path, digits: Dataset) -> None:
     out = tmp_path / "m.safetensors"
     seen: list[float] = []
-    train(
-        out, MODEL, digits, Gaussian(0.25), Recipe(epochs=12, batch=50), on_progress=lambda p: seen.append(p.accuracy)
-    )
+    recipe = Recipe(epochs=12, batch=50)
+    train(MODEL, digits, Gaussian(0.25), recipe, out=out, callbacks=lambda p: seen.append(p.accuracy))
     assert seen[-1] > 0.9 > 0.6 > seen[0]
     loaded = load_model(out)
     assert "gaussian:sigma=0.25" in loaded.metadata["trained"]
@@ -70,10 +69,10 @@ def test_bad_recipes_and_data(tmp_path: Path, digits: Dataset) -> None:
     with pytest.raises(BadInput, match="epochs"):
         Recipe(epochs=0)
     with pytest.raises(BadInput, match="augmentation"):
-        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), Recipe(augment="mixup"))
+        train(MODEL, digits, Gaussian(0.25), Recipe(augment="mixup"), out=tmp_path / "m.safetensors")
     unlabelled = Dataset(digits.images, None, 10, digits.class_names, "digits")
     with pytest.raises(BadInput, match="no labels"):
-        train(tmp_path / "m.safetensors", MODEL, unlabelled, Gaussian(0.25), Recipe())
+        train(MODEL, unlabelled, Gaussian(0.25), Recipe(), out=tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("kind", ["none", "shift", "crop-flip"])
@@ -101,7 +100,7 @@ def test_a_loss_of_ones_own_sees_fresh_views(tmp_path: Path, digits: Dataset) ->
 
     LOSSES.register("both")(Both)
     try:
-        train(tmp_path / "m.safetensors", MODEL, digits, Gaussian(0.25), Recipe(epochs=1, batch=500, loss="both"))
+        train(MODEL, digits, Gaussian(0.25), Recipe(epochs=1, batch=500, loss="both"), out=tmp_path / "m.safetensors")
     finally:
         del LOSSES["both"]
     assert len({view.numpy().tobytes() for view in seen}) == len(seen) == 4

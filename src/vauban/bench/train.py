@@ -68,17 +68,17 @@ def measure(
         function(8)
     compiled_in = time.perf_counter() - began
     found = in_turns({"bare": bare, "vauban": vauban}, recipe.batch, seconds, where, on_progress)
-    about = {"model": name, "smoothing": str(views.spec), "loss": recipe.loss, "batch": recipe.batch, "device": device_name(where)}
-    about |= {"precision": recipe.precision, "compiled": str(compile), "threads": str(torch.get_num_threads())}
+    about = {"model": name, "smoothing": str(views.spec), "loss": recipe.loss, "batch": recipe.batch}
+    about |= {"device": device_name(where), "precision": recipe.precision}
+    about |= {"compiled": str(compile), "threads": str(torch.get_num_threads())}
     return {**about, **found, "seconds_an_epoch": size / found["vauban"], "seconds_before": compiled_in}
 
 
-def _bare(
-    name: str, shape: torch.Size, recipe: Recipe, device: torch.device, compile: bool
-) -> Callable[[], None]:
+def _bare(name: str, shape: torch.Size, recipe: Recipe, device: torch.device, compile: bool) -> Callable[[], None]:
     """One update of a plain training loop."""
     network = build(name, seed=0).to(device).train()
-    batch, labels = torch.rand(recipe.batch, *shape, device=device), torch.randint(0, 10, (recipe.batch,), device=device)
+    batch = torch.rand(recipe.batch, *shape, device=device)
+    labels = torch.randint(0, 10, (recipe.batch,), device=device)
     if len(shape) == 3:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         batch = batch.contiguous(memory_format=torch.channels_last)

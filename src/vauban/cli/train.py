@@ -135,9 +135,12 @@ class _Shown:
         self.step = progress.step
         found = progress.validated
         if found is not None and not self.json:
+            held_out = (
+                f"on views {found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g}"
+            )
             typer.echo(
-                f"epoch {progress.epoch:.1f}: loss {progress.loss:.4f}, accuracy on views {progress.accuracy:.3f}; held out: on views "
-                f"{found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g} {found.certified:.3f}",
+                f"epoch {progress.epoch:.1f}: loss {progress.loss:.4f}, accuracy on views {progress.accuracy:.3f}; "
+                f"held out: {held_out} {found.certified:.3f}",
                 err=True,
             )
 
@@ -181,11 +184,7 @@ def _print_result(out: Path, spec: str, trained: Trained, json: bool) -> None:
     from vauban.models.files import how_to_load
     from vauban.training.trainer import BASE_ACCURACY
 
-    best = max(
-        (entry.validated for entry in trained.history if entry.validated),
-        key=lambda found: found.certified,
-        default=None,
-    )
+    best = trained.validated
     if json:
         found = {"certified_accuracy": best.certified, "radius": best.radius} if best else {}
         common.print_json(

@@ -201,7 +201,7 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
 
     Scores of 16 bits are converted to float32, which is exact.
     """
-    scores = model(views) if torch.compiler.is_compiling() else _called(model, views)
+    scores = model(views) if torch.compiler.is_compiling() else called(model, views)
     if not isinstance(scores, torch.Tensor):
         try:
             scores = torch.as_tensor(np.asarray(scores), device=views.device)
@@ -219,7 +219,7 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
     return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
 
 
-def _called(model: Model, views: torch.Tensor) -> Any:
+def called(model: Model, views: torch.Tensor) -> Any:
     """What the model returns; what it raises, sys.exit too, becomes a `ModelFailed` that says in which call."""
     try:
         return model(views)

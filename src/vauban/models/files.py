@@ -80,7 +80,7 @@ def load(
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        module = _built(spec)
+        module = construct(spec)
     if source is not None:
         fill(module, tensors, str(source))
     module = _place(module, device)
@@ -125,10 +125,10 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
         net.load_state_dict(fit(tensors, net.state_dict(), source))
 
 
-def _built(spec: str) -> nn.Module:
-    """The network of a text; what a function of the user's raises, or its module on import, is a `ModelFailed`."""
+def construct(spec: str, seed: int | None = None) -> nn.Module:
+    """As `build`; what a function of the user's raises, or its module on import, is a `ModelFailed`."""
     try:
-        return build(spec)
+        return build(spec, seed=seed)
     except VaubanError:
         raise
     except (Exception, SystemExit) as problem:

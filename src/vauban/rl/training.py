@@ -6,12 +6,10 @@ import csv
 import hashlib
 import json
 import os
-import signal
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Event
@@ -24,6 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from vauban.errors import RunRefused
 from vauban.files import replace_file
+from vauban.interrupts import interruptible
 from vauban.rl.checkpoints import read_checkpoint, restore_agent, snapshot_agent, write_checkpoint
 from vauban.rl.curves import COLUMNS, MANIFEST, curve_file, read_manifest, read_rows
 from vauban.rl.envs import ENVIRONMENTS
@@ -167,27 +166,6 @@ class _TrainingCallback(BaseCallback):
     def _report(self) -> None:
         self.on_progress(self.model.num_timesteps - self.reported)
         self.reported = self.model.num_timesteps
-
-
-@contextmanager
-def interruptible() -> Iterator[Event]:
-    """Context in which the first SIGINT or SIGTERM sets the event that is yielded; a second one raises KeyboardInterrupt."""
-    stop = Event()
-
-    def request_stop(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    try:
-        before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # signal handlers can only be set in the main thread
-        before = {}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _checkpoint_file(curve: Path) -> Path:

@@ -365,9 +365,10 @@ class FolderStore:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
             self._claims = None
-        elif self._claims is not None and not self._extending:
-            if draw is None or sealed_picture(self.path) is not None:
-                return self._latest(self._claims)
+        elif (
+            self._claims is not None and not self._extending and (draw is None or sealed_picture(self.path) is not None)
+        ):
+            return self._latest(self._claims)
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
             raise Incomplete(

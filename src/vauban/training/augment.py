@@ -15,18 +15,16 @@ AUGMENTATIONS = ("none", "shift", "crop-flip", "flip", "resized-crop")
 WORDS = 5  # random words for each picture
 
 _REACH = {"shift": 2, "crop-flip": 4, "flip": 0}
-_LEAST_AREA, _RATIO = (
-    0.08,
-    math.log(4 / 3),
-)  # of a resized crop: its least area, and the log of its largest aspect ratio
+_LEAST_AREA = 0.08  # of a resized crop, as a share of the picture's
+_LOG_RATIO = math.log(4 / 3)  # of a resized crop: the log of its largest aspect ratio
 
 
 def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Tensor:
     """Augment each picture [b, c, h, w] by its own row of random `words` [b, WORDS].
 
-    "shift": moved by up to 2 pixels in each direction, padded with zeros; "crop-flip": by up to 4, and mirrored half of the time;
-    "flip": mirrored half of the time; "resized-crop": a random part of 8 to 100 % of the area, of an aspect ratio from 3/4 to 4/3,
-    enlarged to the whole size and mirrored half of the time.
+    "shift": moved by up to 2 pixels in each direction, padded with zeros; "crop-flip": by up to 4, and mirrored half of the
+    time; "flip": mirrored half of the time; "resized-crop": a random part of 8 to 100 % of the area, of an aspect ratio from 3/4
+    to 4/3, enlarged to the whole size and mirrored half of the time.
     """
     choose("augmentation", kind, AUGMENTATIONS)
     if kind == "none":
@@ -54,8 +52,8 @@ def mixed(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mix each picture with the next one of the batch, and its label: probabilities [b, classes].
 
-    Mixup (`box` None): `share` of the picture and 1 - share of its neighbour, added. Cutmix: the pixels in `box` (top, bottom, left,
-    right) come from the neighbour, and labels have the shares of the areas.
+    Mixup (`box` None): `share` of the picture and 1 - share of its neighbour, added. Cutmix: the pixels in `box` (top, bottom,
+    left, right) come from the neighbour, and labels have the shares of the areas.
     """
     other = pictures.roll(1, 0)
     if box is None:
@@ -79,7 +77,7 @@ def _resized_crop(pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     """Random parts, sampled bilinearly at the full size; 8-bit pictures are rounded to whole numbers again."""
     u = uniforms(words).float()
     area = _LEAST_AREA + (1 - _LEAST_AREA) * u[:, 0]
-    ratio = ((2 * u[:, 1] - 1) * _RATIO).exp()
+    ratio = ((2 * u[:, 1] - 1) * _LOG_RATIO).exp()
     height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
     top, left = (1 - height) * (2 * u[:, 3] - 1), (1 - width) * (2 * u[:, 4] - 1)
     zero = torch.zeros_like(top)

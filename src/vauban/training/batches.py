@@ -57,7 +57,7 @@ class Held:
 
     def __init__(self, data: Dataset, device: torch.device):
         if data.labels is None:
-            raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
+            raise BadInput(f"{data.name} has no labels: training needs data with labels")
         inputs = prepare(data.images, input_range=None)
         self.levels, self.classes, self.device = inputs.levels, data.num_classes, device
         self.shape, self.size = inputs.values.shape[1:], len(inputs.values)
@@ -66,6 +66,11 @@ class Held:
         if device.type != "cpu":
             values, labels = (t.to(device) if self.on_device else t.pin_memory() for t in (values, labels))
         self.values, self.labels = values, labels
+        self._data = data
+
+    def described(self) -> dict[str, str]:
+        """What identifies the pictures in a checkpoint."""
+        return {"data": self._data.name, "data_sha256": self._data.fingerprint()}
 
     def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
         """Pictures and labels of the steps first..last-1, on the device."""
@@ -80,6 +85,21 @@ class Held:
                 yield pair[0].to(self.device, non_blocking=True), pair[1].to(self.device, non_blocking=True)
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The numbers of the pictures of every step, made when they are asked for: those of all steps may not fit into memory."""
+
+    order: Order
+    first: int
+    last: int
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (self.order.rows(step).tolist() for step in range(self.first, self.last))
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
 class Streamed:
     """A torch data set of (picture, label), read by worker processes in the order that the trainer asks for."""
 
@@ -87,16 +107,22 @@ class Streamed:
         self.data, self.device, self.workers, self.size = data, device, workers, len(data)
         if self.size == 0:
             raise BadInput("the data set is empty: at least one picture with its label is needed")
-        x, y = self._pair([data[0]])
+        x, _ = self._pair([data[0]])
         self.shape, self.levels = x.shape[1:], 255 if x.dtype == torch.uint8 else None
         if classes is None:
             raise BadInput(f"a {type(data).__name__} does not say how many classes it has: give classes=")
         self.classes = classes
 
+    def described(self) -> dict[str, str]:
+        """As `Held.described`: of the pictures only their number is known."""
+        return {"data": f"{type(self.data).__name__} of {self.size}"}
+
     @staticmethod
     def _pair(items: list[Any]) -> Pair:
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-            raise BadInput("training needs pairs (picture, label) from the data set")
+            raise BadInput(
+                f"the data set gives a {type(items[0]).__name__}: pairs (picture, label) are needed to train on"
+            )
         pictures = torch.stack([torch.as_tensor(np.asarray(x)) for x, _ in items])
         if pictures.dtype != torch.uint8:
             pictures = pictures.float()
@@ -106,12 +132,16 @@ class Streamed:
         """As `Held.pairs`."""
         loader = torch.utils.data.DataLoader(
             self.data,
-            batch_sampler=[order.rows(step).tolist() for step in range(first, last)],
+            batch_sampler=_Steps(order, first, last),
             collate_fn=self._pair,
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
         for x, y in loader:
+            if not 0 <= int(y.min()) <= int(y.max()) < self.classes:
+                raise BadInput(
+                    f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
+                )
             yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
@@ -122,16 +152,25 @@ def source_of(data: Any, device: torch.device, classes: int | None = None, worke
     if isinstance(data, torch.utils.data.DataLoader):
         data, workers = data.dataset, data.num_workers
     if isinstance(data, tuple) and len(data) == 2:
-        x, y = (np.asarray(part.cpu() if isinstance(part, torch.Tensor) else part) for part in data)
-        x = x if x.dtype == np.uint8 else x.astype(np.float32)
-        count = classes if classes is not None else int(y.max()) + 1
-        return Held(Dataset(x, y.astype(np.int64), count, tuple(map(str, range(count))), "arrays"), device)
+        return Held(_from_arrays(*data, classes), device)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return Streamed(data, device, classes, workers)
     raise BadInput(
-        f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch data set "
-        "or loader whose items are numbered"
+        f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch "
+        "data set or loader whose items are numbered"
     )
+
+
+def _from_arrays(x: Any, y: Any, classes: int | None) -> Dataset:
+    """A data set of arrays or tensors x [m, ...] and y [m]."""
+    if y is None:
+        raise BadInput("y is None: a label for each input is needed to train on, such as (x, y)")
+    inputs, labels = (np.asarray(part.cpu() if isinstance(part, torch.Tensor) else part) for part in (x, y))
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise BadInput(f"y is of type {labels.dtype}: labels must be whole numbers, one for each input")
+    inputs = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
+    count = classes if classes is not None else int(labels.max(initial=0)) + 1
+    return Dataset(inputs, labels.astype(np.int64), count, tuple(map(str, range(count))), "arrays")
 
 
 def _fits(values: torch.Tensor, device: torch.device) -> bool:

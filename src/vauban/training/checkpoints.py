@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vauban.errors import BadInput, RunRefused
-from vauban.files import replace_file
+from vauban.files import read_lines, replace_file
 
 SUFFIX = ".checkpoint"
 
@@ -21,6 +21,12 @@ class Files:
     """Where a training keeps its weights, its checkpoint and its log."""
 
     weights: Path
+
+    def __post_init__(self) -> None:
+        if self.weights.suffix != ".safetensors":
+            raise BadInput(
+                f"{self.weights}: weights are written as safetensors, so give a name that ends in .safetensors"
+            )
 
     @property
     def checkpoint(self) -> Path:
@@ -43,26 +49,26 @@ class Files:
         torch.save(state, content)
         replace_file(self.checkpoint, content.getvalue())
 
-    def read_checkpoint(self, made_by: str) -> dict[str, Any] | None:
+    def read_checkpoint(self, made_by: dict[str, str]) -> dict[str, Any] | None:
         """The state to resume from, or None; a checkpoint of another training is refused."""
         if not self.checkpoint.exists():
             return None
         state = read_state(self.checkpoint)
-        if state.get("made_by") != made_by:
-            before, now = (dict(_pairs(text)) for text in (str(state.get("made_by")), made_by))
-            changed = [f"{key}={before.get(key)}, now {now.get(key)}" for key in now if before.get(key) != now[key]]
+        before = state["made_by"]
+        if before != made_by:
+            keys = [key for key in {**before, **made_by} if before.get(key) != made_by.get(key)]
+            changed = "; ".join(f"{key}: {before.get(key)}, now {made_by.get(key)}" for key in keys)
             raise RunRefused(
-                f"{self.checkpoint} was written by a training with other settings ({'; '.join(changed)}): give those settings to "
-                "resume it, or remove it to start again"
+                f"{self.checkpoint} was written by a training with other settings ({changed}): give those settings to resume it, "
+                "or remove it to start again"
             )
         return state
 
-    def start_log(self, step: int) -> None:
-        """Keep the lines of the log up to a step: those of a training that went on after its checkpoint are written again."""
-        kept = []
-        if step and self.log.exists():
-            kept = [line for line in self.log.read_text().splitlines() if line and json.loads(line)["step"] <= step]
-        replace_file(self.log, "".join(f"{line}\n" for line in kept).encode())
+    def start_log(self, step: int) -> list[dict[str, Any]]:
+        """Keep the lines of the log up to a step, and return them; later ones will be written again."""
+        kept = [record for record in read_lines(self.log, json.loads)[0] if record["step"] <= step] if step else []
+        replace_file(self.log, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        return kept
 
     def write_log(self, record: dict[str, Any]) -> None:
         with self.log.open("a") as file:
@@ -77,11 +83,6 @@ def read_state(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path} is no readable checkpoint ({type(problem).__name__}): remove it to start again"
         ) from None
-    if not isinstance(state, dict) or "network" not in state:
+    if not isinstance(state, dict) or not {"network", "made_by", "step"} <= set(state):
         raise BadInput(f"{path} is no checkpoint of a training: remove it to start again")
     return state
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """The settings in `made_by`, one a line."""
-    return [(key, value) for key, _, value in (line.partition("=") for line in text.split("\n"))]

@@ -34,11 +34,22 @@ class Processes:
             return torch.nn.parallel.DistributedDataParallel(network, device_ids=[device])
         return torch.nn.parallel.DistributedDataParallel(network)
 
-    def part_of(self, batch: int) -> int:
-        """How many pictures of a batch are this process's."""
-        if batch % self.world:
-            raise BadInput(f"batch={batch} on {self.world} processes: give a batch that they can share equally")
-        return batch // self.world
+    def check_batch(self, batch: int, accumulate: int) -> None:
+        """Refuse a batch that cannot be shared equally by all processes and their parts."""
+        parts = self.world * accumulate
+        if batch % parts:
+            raise BadInput(
+                f"batch={batch} on {self.world} processes with accumulate={accumulate}: give a multiple of {parts}, such as "
+                f"{-(-batch // parts) * parts}"
+            )
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether a flag is set in some process."""
+        if self.world == 1:
+            return flag
+        flags = torch.tensor(float(flag), device=device)
+        distributed.all_reduce(flags)
+        return bool(flags > 0)
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
         """The mean of a value over all processes."""

@@ -22,8 +22,8 @@ class Recorded:
         recipe = updater.recipe
         self._records = updater.device.type == "cuda" and updater.processes.world == 1
         self._records &= not (recipe.mixup or recipe.cutmix)
-        self._updates, self._graph = 0, None
-        self._x: torch.Tensor | None = None
+        self._updates = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def update(self, x: torch.Tensor, labels: torch.Tensor, step: int, steps: int) -> torch.Tensor:
         """As `Updater.update`."""
@@ -31,11 +31,12 @@ class Recorded:
         self._updates += 1
         if not self._records or self._updates <= _WARM_UP:
             return self._on_side_stream(x, labels) if self._records else self.updater.update(x, labels)
-        if self._graph is None and not self._record(x, labels):
+        graph = self._graph or self._record(x, labels)
+        if graph is None:
             return self.updater.update(x, labels)
-        self._x.copy_(x, non_blocking=True)  # type: ignore[union-attr]
+        self._x.copy_(x, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
-        self._graph.replay()  # type: ignore[union-attr]
+        graph.replay()
         return self._found.clone()
 
     def _on_side_stream(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -47,7 +48,8 @@ class Recorded:
         torch.cuda.current_stream(self.updater.device).wait_stream(stream)
         return found
 
-    def _record(self, x: torch.Tensor, labels: torch.Tensor) -> bool:
+    def _record(self, x: torch.Tensor, labels: torch.Tensor) -> torch.cuda.CUDAGraph | None:
+        """The recording of an update; None where it fails."""
         self._x, self._labels = x.clone(), labels.clone()
         graph = torch.cuda.CUDAGraph()
         try:
@@ -60,6 +62,6 @@ class Recorded:
             warnings.warn(f"updates are not recorded as a CUDA graph ({reason.strip()[:200]})", stacklevel=2)
             self._records = False
             self.updater.optimizer.zero_grad(set_to_none=True)
-            return False
+            return None
         self._graph = graph
-        return True
+        return graph

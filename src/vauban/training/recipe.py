@@ -27,12 +27,14 @@ _ONECYCLE_START, _ONECYCLE_END = 25.0, 1e4  # how far below the highest rate it 
 class Recipe:
     """Training settings.
 
-    `batch`: pictures per update, over all GPUs and all `accumulate` parts. `lr`: the highest learning rate. `optimizer`: adamw, or
-    sgd with `momentum` (Nesterov's unless `nesterov` is false). `schedule`: cosine, constant, onecycle, or step:at=30/60,factor=0.1
-    with `at` in epochs. `warmup`: epochs in which the rate rises from zero; None is a twentieth of all (constant, step, onecycle:
-    none). `label_smoothing`, `mixup`, `cutmix` (parameters of Beta laws): 0 is off. `augment`: see `vauban.training.augment`. `masks`:
-    whether each picture gets noise of its own or a whole batch the same. `loss`: losses joined by +, see `vauban.training.losses`.
-    `ema`: the weights are an average with this decay. `clip`: the largest norm of a gradient. `precision`: fp32, tf32 or bf16.
+    `epochs`: how often every picture is seen. `batch`: pictures per update, over all processes and all `accumulate` parts.
+    `lr`: the highest learning rate. `optimizer`: adamw, or sgd with `momentum` (Nesterov's unless `nesterov` is false).
+    `schedule`: cosine, constant, onecycle, or step:at=30/60,factor=0.1 with `at` in epochs. `warmup`: epochs in which the
+    rate rises from zero; None is a twentieth of all for cosine and none for the others; onecycle has a rise of its own.
+    `label_smoothing`, `mixup`, `cutmix` (parameters of Beta laws): 0 is off. `augment`: see `vauban.training.augment`.
+    `masks`: whether each picture gets noise of its own or a whole batch the same. `loss`: losses joined by +, see
+    `vauban.training.losses`. `ema`: the weights are an average over the steps with this decay. `clip`: the largest norm of a
+    gradient. `precision`: fp32, tf32 or bf16.
 
     >>> Recipe(epochs=90, loss="stability:weight=6").epochs
     90
@@ -125,8 +127,8 @@ class Recipe:
             unknown, at, factor = {"at"}, (), 0.1
         if unknown or (spec.name == "step" and not at):
             raise BadInput(
-                f"schedule {self.schedule}: a name out of {', '.join(SCHEDULES)} is needed, and for steps the epochs at which the "
-                "rate falls, joined by /, such as step:at=30/60,factor=0.1"
+                f"schedule {self.schedule}: a name out of {', '.join(SCHEDULES)} is needed, and for step the epochs at "
+                "which the rate falls, joined by /, such as step:at=30/60,factor=0.1"
             )
         return spec.name, at, factor
 

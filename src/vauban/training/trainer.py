@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 
-from vauban.data import Dataset
-from vauban.errors import BadInput, VaubanError
-from vauban.models import build, save
+from vauban.engine.failed_calls import reason
+from vauban.errors import ModelFailed, OutOfMemory, VaubanError
+from vauban.interrupts import interruptible
+from vauban.models import save
 from vauban.smoothing import Smoothing
 from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
-from vauban.training.checkpoints import Files, read_state
-from vauban.training.distributed import Processes, processes
+from vauban.training.checkpoints import Files
+from vauban.training.distributed import processes
 from vauban.training.graphs import Recorded
+from vauban.training.origins import check_network, described, initial, name_of
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -32,7 +34,10 @@ BASE_ACCURACY = "base_accuracy_on_training_views"
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """The state of training after a step: mean loss and accuracy on views since the last report, and the last validation."""
+    """The state of training after a step: mean loss and accuracy on views since the last report, and a validation if one was due.
+
+    `rate` is the learning rate of the step; `accuracy` is NaN for a network that returns no scores of classes.
+    """
 
     step: int
     steps: int
@@ -48,13 +53,21 @@ class TrainingProgress:
         record = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()}
         return record | ({"validated": asdict(self.validated)} if self.validated else {})
 
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> TrainingProgress:
+        """The progress that a line of the log tells of."""
+        values: dict[str, Any] = {key: math.nan if value is None else value for key, value in record.items()}
+        found = values.pop("validated", None)
+        return cls(**values, validated=Validated(**found) if found else None)
+
 
 Callback = Callable[[TrainingProgress], Any]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network in evaluation mode; `history`: one entry for each report; `step`: the step whose weights it has."""
+    """A trained network in evaluation mode; `history`: one entry for each report; `step`: the step whose weights it has;
+    `finished`: whether training came to its end, or a callback ended it."""
 
     network: torch.nn.Module
     history: list[TrainingProgress] = field(repr=False)
@@ -65,6 +78,11 @@ class Trained:
     def accuracy(self) -> float:
         """Accuracy on training views in the last steps."""
         return self.history[-1].accuracy if self.history else math.nan
+
+    @property
+    def validated(self) -> Validated | None:
+        """What the validation of these weights found, if pictures were held out."""
+        return next((entry.validated for entry in self.history if entry.step == self.step), None)
 
 
 def train(
@@ -87,44 +105,54 @@ def train(
 ) -> Trained:
     """Train a network on views of `data`; the caller's module stays as it was, and the trained one is returned.
 
-    `network`: a module, or the spec of an architecture. `data`: a data set of `vauban.data`, arrays (x, y), or a torch data set or
-    loader. `recipe`, or its fields as keywords (epochs=, loss=, lr=, …). `out`: a `.safetensors` file for the weights; a checkpoint
-    beside it is written every minute and when interrupted, the same call resumes from it with the same results as an uninterrupted
-    one (bit for bit on a CPU), and a log `….train.jsonl` is kept. `validation`: pictures held out; the weights returned are then
-    those with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
-    `init`: weights to start from. `compile`: torch.compile, by default on a GPU. `stop_after` steps it ends as if interrupted.
+    `network`: a module, or the spec of an architecture. `data`: a data set of `vauban.data`, arrays (x, y), or a torch data
+    set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as keywords (epochs=, loss=, lr=, …).
+    `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every minute and when interrupted. The
+    same call resumes from it with the same results as an uninterrupted one (bit for bit on a CPU). A log `….train.jsonl` is
+    kept beside it too. `validation`: pictures held out; the weights returned are then those with the best certified accuracy.
+    `callbacks` are called with the progress; one that returns True ends the training. `init`: weights to start from, a file
+    or a checkpoint. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted.
+
+    >>> import torch, vauban as vb
+    >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
+    >>> trained = vb.train(torch.nn.Linear(2, 2), (x, y), "gaussian:sigma=0.1", epochs=2, batch=32, loss="consistency")
+    >>> trained.step, trained.finished
+    (4, True)
     """
     recipe = Recipe.from_options(recipe or Recipe(), settings)
     smoothing = build_smoothing(smoothing) if isinstance(smoothing, str) else smoothing
     calls = [callbacks] if callable(callbacks) else list(callbacks)
-    device = torch.device(device)
     files = Files(Path(out).expanduser()) if out is not None else None
-    if files is not None and files.weights.suffix != ".safetensors":
-        raise BadInput(f"{files.weights}: weights are written as safetensors, so give a name that ends in .safetensors")
-    with processes(device) as (group, device):
-        group.part_of(recipe.batch)
+    start = Path(init).expanduser() if init is not None else None
+    with processes(torch.device(device)) as (group, own_device), torch.random.fork_rng(devices=[]):
+        group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
-        source = source_of(data, device, classes, workers)
-        module = build(network, seed=recipe.seed) if isinstance(network, str) else copy.deepcopy(network)
-        if init is not None:
-            load_into(module, Path(init).expanduser())
-        about = _made_by(network, data, smoothing, recipe, init)
-        loop = _Loop(
-            module.to(device), source, smoothing, recipe, device, group, compile, files, about, validation, calls
-        )
-        finished = loop.run(stop_after)
-        trained = loop.result(finished)
-        if files is not None and finished and group.first:
-            name = network if isinstance(network, str) else f"{type(network).__module__}:{type(network).__qualname__}"
-            metadata = {
-                "trained": about.replace("\n", ", "),
-                "trained_smoothing": str(smoothing.spec),
-                "step": str(trained.step),
-            }
-            save(files.weights, trained.network, name, {**metadata, BASE_ACCURACY: f"{trained.accuracy:.4f}"})
-            files.checkpoint.unlink(missing_ok=True)
+        source = source_of(data, own_device, classes, workers)
+        module = initial(network, recipe.seed, start).to(own_device)
+        check_network(module, torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device), source.classes)
+        about = (source.shape, source.levels, source.classes, own_device, group)
+        compiles = own_device.type == "cuda" if compile is None else compile
+        updater = Updater(module, smoothing, recipe, *about, compiles)
+        made_by = described(network, source, smoothing, recipe, start, validation)
+        loop = _Loop(updater, source, files, made_by, validation, calls)
+        trained = loop.result(loop.run(stop_after))
+        if files is not None and trained.finished and group.first:
+            _save(files, trained, name_of(network), smoothing, made_by)
     return trained
+
+
+def _save(files: Files, trained: Trained, name: str, smoothing: Smoothing, made_by: dict[str, str]) -> None:
+    """Write the weights with what they were made by, and remove the checkpoint."""
+    last = trained.history[-1]
+    metadata = {
+        "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
+        "trained_smoothing": str(smoothing.spec),
+        "step": f"{trained.step} of {last.steps}",
+        BASE_ACCURACY: f"{trained.accuracy:.4f}",
+    }
+    save(files.weights, trained.network, name, metadata)
+    files.checkpoint.unlink(missing_ok=True)
 
 
 class _Loop:
@@ -132,153 +160,149 @@ class _Loop:
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        updater: Updater,
         source: Held | Streamed,
-        smoothing: Smoothing,
-        recipe: Recipe,
-        device: torch.device,
-        group: Processes,
-        compile: bool | None,
         files: Files | None,
-        made_by: str,
+        made_by: dict[str, str],
         validation: Validation | None,
         callbacks: list[Callback],
     ):
-        self.source, self.smoothing, self.recipe, self.device, self.group = source, smoothing, recipe, device, group
-        self.files, self.made_by, self.validation, self.callbacks = (
-            files if group.first else None,
-            made_by,
-            validation,
-            callbacks,
-        )
-        compiles = device.type == "cuda" if compile is None else compile
-        self.updater = Updater(
-            network, smoothing, recipe, source.shape, source.levels, source.classes, device, group, compiles
-        )
-        self.recorded = Recorded(self.updater)
-        self.steps = recipe.steps(source.size)
-        self.first, self.best, self.best_step = 0, (-1.0, -1.0), 0
+        self.updater, self.source, self.made_by, self.validation = updater, source, made_by, validation
+        self.recipe, self.group, self.callbacks = updater.recipe, updater.processes, callbacks
+        self.files = files if self.group.first else None
+        self.recorded = Recorded(updater)
+        self.steps = self.recipe.steps(source.size)
+        self.first = self.step = 0
+        self.best, self.best_step = (-1.0, -1.0), 0
         self.best_weights: dict[str, torch.Tensor] | None = None
         self.history: list[TrainingProgress] = []
-        self._found: list[torch.Tensor] = []
+        self._found: list[torch.Tensor] = []  # loss and accuracy of every step since the last report
+        self._whole = True  # whether the last update was completed
         self._judge: torch.nn.Module | None = None
         state = files.read_checkpoint(made_by) if files is not None else None
         if state is not None:
             self._resume(state)
         if self.files is not None:
-            self.files.start_log(self.first)
+            self.history = [TrainingProgress.from_json(record) for record in self.files.start_log(self.first)]
 
     def run(self, stop_after: int | None) -> bool:
-        """Train to the end, or to `stop_after` steps; whether the end was reached."""
+        """Train to the end, or for `stop_after` steps; whether training came to its end, or a callback ended it."""
         order = Order(self.source.size, self.recipe.batch, self.recipe.seed, self.group.rank, self.group.world)
         last = self.steps if stop_after is None else min(self.steps, self.first + stop_after)
-        step, saved = self.first, time.monotonic()
+        saved, ended = time.monotonic(), False
         self.updater.training_mode()
         try:
-            for x, y in self.source.pairs(order, self.first, last):
-                self._found.append(self.recorded.update(x, y, step, self.steps))
-                step += 1
-                if self._reports(step) and self._report(step):
-                    break
-                if self.files is not None and time.monotonic() - saved > CHECKPOINT_EVERY:
-                    self._checkpoint(step)
-                    saved = time.monotonic()
+            with interruptible() as stop:
+                for x, y in self.source.pairs(order, self.first, last):
+                    self._update(x, y)
+                    ended = self._reports() and self._report()
+                    if ended:
+                        break
+                    if stop.is_set():
+                        raise KeyboardInterrupt
+                    if time.monotonic() - saved > CHECKPOINT_EVERY:
+                        self._checkpoint()
+                        saved = time.monotonic()
         finally:
-            if self.files is not None and self.first < step < self.steps:
-                self._checkpoint(step)
-        return step == self.steps
+            if not ended and self._whole and self.first < self.step < self.steps:
+                self._checkpoint()
+        return ended or self.step == self.steps
 
     def result(self, finished: bool) -> Trained:
         """The network with its best weights, or its last where nothing was held out."""
         weights = self.best_weights or self.updater.weights()
         self.updater.network.load_state_dict(weights)
-        step = self.best_step if self.best_weights else (self.history[-1].step if self.history else self.first)
+        step = self.best_step if self.best_weights else self.step
         return Trained(self.updater.network.eval().requires_grad_(False), self.history, step, finished)
 
-    def _reports(self, step: int) -> bool:
-        return step % REPORT_EVERY == 0 or step == self.steps or self._validates(step)
+    def _update(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """One step; what the network or the loss raises in it is a `ModelFailed`."""
+        self._whole = False
+        try:
+            self._found.append(self.recorded.update(x, y, self.step, self.steps))
+        except torch.OutOfMemoryError as problem:
+            raise OutOfMemory(
+                f"step {self.step + 1} does not fit into memory ({reason(problem)}): give --accumulate "
+                f"{2 * self.recipe.accumulate}, which computes the batch of {self.recipe.batch} in parts, or a smaller batch"
+            ) from problem
+        except VaubanError:
+            raise
+        except (Exception, SystemExit) as problem:
+            shape = (len(x) // self.recipe.accumulate, *self.updater.smoothing.view_shape(self.source.shape))
+            raise ModelFailed(
+                f"step {self.step + 1} of training failed: {reason(problem)}. The model in training mode and the loss "
+                f"{self.recipe.loss} must take views of shape {shape}: try model.train()(torch.zeros{shape})"
+            ) from problem
+        self.step += 1
+        self._whole = True
 
-    def _validates(self, step: int) -> bool:
+    def _reports(self) -> bool:
+        return self.step % REPORT_EVERY == 0 or self.step == self.steps or self._validates()
+
+    def _validates(self) -> bool:
         if self.validation is None:
             return False
         every = max(1, self.steps // self.validation.times)
-        return step % every == 0 or step == self.steps
+        return self.step % every == 0 or self.step == self.steps
 
-    def _report(self, step: int) -> bool:
+    def _report(self) -> bool:
         """Read the losses since the last report, tell callbacks and log; whether a callback ends the training."""
-        loss, accuracy = self.group.mean(torch.stack(self._found).mean(0)).tolist()
+        found = self.group.mean(torch.stack(self._found)).cpu()
+        self._refuse_divergence(found[:, 0])
         self._found = []
-        if not math.isfinite(loss):
-            self._diverged(step, loss)
-        validated = self._validate(step) if self._validates(step) else None
-        epoch = step * self.recipe.batch / self.source.size
-        rate = self.recipe.rate(step - 1, self.steps)
-        progress = TrainingProgress(step, self.steps, epoch, rate, loss, accuracy, validated)
+        loss, accuracy = found.mean(0).tolist()
+        validated = self._validate() if self._validates() else None
+        epoch = self.step * self.recipe.batch / self.source.size
+        rate = self.recipe.rate(self.step - 1, self.steps)
+        progress = TrainingProgress(self.step, self.steps, epoch, rate, loss, accuracy, validated)
         self.history.append(progress)
-        if not self.group.first:
-            return False
         if self.files is not None:
             self.files.write_log(progress.to_json())
-        return any([callback(progress) is True for callback in self.callbacks])
+        answers = [callback(progress) for callback in self.callbacks] if self.group.first else []
+        return self.group.any(any(answer is True for answer in answers), self.updater.device)
 
-    def _validate(self, step: int) -> Validated:
+    def _validate(self) -> Validated:
         """Try the weights that would be saved now, and keep them if they are the best so far."""
         assert self.validation is not None
         weights = self.updater.weights()
         if self._judge is None:
             self._judge = copy.deepcopy(self.updater.network).requires_grad_(False).eval()
         self._judge.load_state_dict(weights)
-        found = validate(self._judge, self.validation, self.smoothing, self.device, self.recipe.precision)
+        found = validate(
+            self._judge, self.validation, self.updater.smoothing, self.updater.device, self.recipe.precision
+        )
         if (found.certified, found.base_accuracy) >= self.best:
-            self.best, self.best_step, self.best_weights = (found.certified, found.base_accuracy), step, weights
+            self.best, self.best_step, self.best_weights = (found.certified, found.base_accuracy), self.step, weights
         return found
 
-    def _diverged(self, step: int, loss: float) -> None:
-        kept = self.files is not None and self.files.checkpoint.exists()
-        good = (
-            f"{self.files.checkpoint} holds the last good weights (start from them with --init)"
-            if kept and self.files
-            else ""
-        )
-        self.first = self.steps  # nothing after this step is worth a checkpoint
-        raise VaubanError(
-            f"the loss became {loss} in the {REPORT_EVERY} steps before step {step}: lower --lr, or give --clip 1"
-            + (f"; {good}" if good else "")
-        )
-
-    def _checkpoint(self, step: int) -> None:
-        if self._found and not bool(torch.isfinite(torch.stack(self._found)[:, 0]).all()):
+    def _refuse_divergence(self, losses: torch.Tensor) -> None:
+        """Refuse to go on if a loss since the last report is not finite, or, at the end, a weight."""
+        bad = (~losses.isfinite()).nonzero().flatten().tolist()
+        if bad:
+            what, step = f"the loss became {float(losses[bad[0]])}", self.step - len(losses) + bad[0] + 1
+        elif self.step == self.steps and not self.updater.finite():
+            what, step = "weights became infinite or NaN", self.step
+        else:
             return
-        assert self.files is not None
+        kept = "no checkpoint was written before"
+        if self.files is not None and self.files.checkpoint.exists():
+            kept = f"{self.files.checkpoint} holds the last good weights, to start from with --init and another --out"
+        raise VaubanError(f"{what} at step {step} of {self.steps}: give a lower --lr, or --clip 1; {kept}")
+
+    def _checkpoint(self) -> None:
+        """Write the state after the last step, unless it has diverged."""
+        losses = torch.stack(self._found)[:, 0] if self._found else torch.zeros(0)
+        if self.files is None or not (bool(losses.isfinite().all()) and self.updater.finite()):
+            return
         best = {"score": list(self.best), "step": self.best_step, "weights": self.best_weights or {}}
-        self.files.write_checkpoint({**self.updater.state(), "best": best, "made_by": self.made_by, "step": step})
+        found = torch.stack(self._found).cpu() if self._found else torch.zeros(0, 2)
+        about = {"made_by": self.made_by, "step": self.step, "best": best, "found": found}
+        self.files.write_checkpoint(self.updater.state() | about)
 
     def _resume(self, state: dict[str, Any]) -> None:
         self.updater.load_state(state)
-        self.first = int(state["step"])
+        self.first = self.step = int(state["step"])
         best = state["best"]
-        self.best, self.best_step = tuple(best["score"]), int(best["step"])  # type: ignore[assignment]
-        self.best_weights = best["weights"] or None
-
-
-def load_into(network: torch.nn.Module, path: Path) -> None:
-    """Load weights from a file, or from a training's checkpoint, into a network."""
-    from vauban.models.files import fill
-    from vauban.models.weights import fit, read_weights
-
-    if path.name.endswith(".checkpoint"):
-        network.load_state_dict(fit(read_state(path)["network"], network.state_dict(), str(path)))
-    else:
-        fill(network, read_weights(path)[0], str(path))
-
-
-def _made_by(
-    network: torch.nn.Module | str, data: Any, smoothing: Smoothing, recipe: Recipe, init: str | Path | None
-) -> str:
-    """Everything that the weights depend on, one setting a line."""
-    name = network if isinstance(network, str) else type(network).__qualname__
-    parts: dict[str, Any] = {"model": name, "data": getattr(data, "name", type(data).__name__)}
-    if isinstance(data, Dataset):
-        parts["data_sha256"] = data.fingerprint()
-    parts |= {"smoothing": smoothing.spec, **asdict(recipe)} | ({"init": init} if init is not None else {})
-    return "\n".join(f"{key}={value}" for key, value in parts.items())
+        (certified, accuracy), self.best_step = best["score"], int(best["step"])
+        self.best, self.best_weights = (certified, accuracy), best["weights"] or None
+        self._found = list(state["found"].to(self.updater.device))

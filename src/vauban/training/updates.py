@@ -75,13 +75,8 @@ class Updater:
         processes: Processes,
         compile: bool,
     ):
-        self.network, self.smoothing, self.recipe, self.device, self.processes = (
-            network,
-            smoothing,
-            recipe,
-            device,
-            processes,
-        )
+        self.network, self.smoothing, self.recipe = network, smoothing, recipe
+        self.device, self.processes = device, processes
         self.levels, self.classes, self.shape = levels, classes, shape
         if len(smoothing.view_shape(shape)) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -101,6 +96,9 @@ class Updater:
         """Set what changes from step to step: its number, the rate, and the average's decay."""
         self.step = Step(step, self.step.tensor.fill_(step))
         self.done.fill_(step / steps)
+        if self.device.type == "cpu":  # dropout draws the same after a resumption
+            place = step * self.processes.world + self.processes.rank
+            torch.default_generator.manual_seed((Seed.of(self.recipe.seed).key + place) % 2**63)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(self.recipe.rate(step, steps))
@@ -146,6 +144,10 @@ class Updater:
             if own and not any(p.requires_grad for p in own):
                 module.eval()
 
+    def finite(self) -> bool:
+        """Whether every trained parameter is a finite number; waits for the device."""
+        return all(bool(p.isfinite().all()) for p in self._trained)
+
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights that would be saved now: the average where there is one."""
         source = self.average.state if self.average is not None else self.network.state_dict()
@@ -177,7 +179,8 @@ class Updater:
         recipe, sides = self.recipe, self.shape[-2:]
         draw = np.random.Generator(np.random.Philox(key=Seed.of(recipe.seed).key, counter=step << 192 | 1 << 190))
         cut = bool(recipe.cutmix) and (not recipe.mixup or draw.random() < 0.5)
-        share = draw.beta(*[recipe.cutmix if cut else recipe.mixup] * 2)
+        law = recipe.cutmix if cut else recipe.mixup
+        share = draw.beta(law, law)
         box = None
         if cut:
             lengths = [round(side * (1 - share) ** 0.5) for side in sides]
@@ -194,7 +197,7 @@ class Updater:
     def _without_exchange(self, part: int) -> AbstractContextManager[Any]:
         """Gradients of all parts but the last stay in this process."""
         if self.processes.world > 1 and part < self.recipe.accumulate - 1:
-            return self.wrapped.no_sync()  # type: ignore[operator,no-any-return]
+            return self.wrapped.no_sync()  # type: ignore[operator]
         return nullcontext()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from vauban.inputs import prepare
 from vauban.laws.exact import ExactLaw
 from vauban.laws.from_counts import radii_of_counts
 from vauban.laws.law import Law
+from vauban.runs.sections import Selection
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.smoothing.random import Stream, words_of
@@ -40,6 +41,11 @@ class Validation:
             raise BadInput(f"{self.data.name} has no labels to validate with: give pictures with labels")
         if self.votes < 1 or self.times < 1:
             raise BadInput(f"votes={self.votes}, times={self.times}: both must be 1 or more")
+
+    def described(self) -> str:
+        """What identifies these pictures and settings in a checkpoint."""
+        settings = f"radius={self.radius},votes={self.votes},times={self.times},alpha={self.alpha}"
+        return f"{len(self.data)} of {self.data.name} {self.data.fingerprint()} {settings}"
 
     def radius_for(self, smoothing: Smoothing) -> float:
         """The radius given, or one of the order of those that this smoothing certifies."""
@@ -75,11 +81,10 @@ def split(data: Dataset, held_out: int, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def _part(data: Dataset, chosen: np.ndarray) -> Dataset:
-    from dataclasses import replace
-
-    labels = None if data.labels is None else data.labels[chosen]
+    labels, whole = None if data.labels is None else data.labels[chosen], data.selection
     names = None if data.names is None else tuple(np.asarray(data.names, object)[chosen])
-    return replace(data, images=data.images[chosen], labels=labels, index=data.index[chosen], names=names)
+    taken = Selection(whole.size, whole.sha256)
+    return replace(data, images=data.images[chosen], labels=labels, index=data.index[chosen], names=names, taken=taken)
 
 
 def validate(

@@ -108,7 +108,7 @@ class ViewMaker:
             reason = next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
             warnings.warn(f"views are made without compilation ({reason.strip()[:200]})", stacklevel=2)
             return self._made
-        return program  # type: ignore[no-any-return]
+        return program
 
 
 def _words_at(places: torch.Tensor, views: int, per_view: int) -> Callable[..., torch.Tensor]:

@@ -13,6 +13,7 @@ import torch
 from stable_baselines3 import DQN, SAC
 
 from vauban.errors import RunRefused
+from vauban.interrupts import interruptible
 from vauban.rl.batched_seeds.ddpg_stack import DDPGStack
 from vauban.rl.batched_seeds.dqn_stack import DQNStack
 from vauban.rl.batched_seeds.goal_set_stack import GoalSetStack
@@ -26,7 +27,6 @@ from vauban.rl.training import (
     ProgressCallback,
     append_row,
     evaluation_seed,
-    interruptible,
     is_complete,
     save_agent,
     write_rows,

@@ -1,0 +1,71 @@
+"""What a training starts from: its network, initial weights, and every setting that the trained weights depend on."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from vauban.engine.network import called, scores_of
+from vauban.files import sha256
+from vauban.models.files import construct, fill
+from vauban.models.weights import fit, read_weights
+from vauban.smoothing import Smoothing
+from vauban.training.batches import Held, Streamed
+from vauban.training.checkpoints import SUFFIX, read_state
+from vauban.training.recipe import Recipe
+from vauban.training.validation import Validation
+
+
+def initial(network: torch.nn.Module | str, seed: int, init: Path | None) -> torch.nn.Module:
+    """The network to train: built from its text, or a copy of the caller's; with the weights of a file or a checkpoint."""
+    module = construct(network, seed) if isinstance(network, str) else copy.deepcopy(network)
+    if init is not None:
+        _load_into(module, init)
+    return module
+
+
+def _load_into(network: torch.nn.Module, path: Path) -> None:
+    if path.name.endswith(SUFFIX):
+        network.load_state_dict(fit(read_state(path)["network"], network.state_dict(), str(path)))
+    else:
+        fill(network, read_weights(path)[0], str(path))
+
+
+def name_of(network: torch.nn.Module | str) -> str:
+    """The text of an architecture, or the place of a module's class."""
+    return network if isinstance(network, str) else f"{type(network).__module__}:{type(network).__qualname__}"
+
+
+def described(
+    network: torch.nn.Module | str,
+    source: Held | Streamed,
+    smoothing: Smoothing,
+    recipe: Recipe,
+    init: Path | None,
+    validation: Validation | None,
+) -> dict[str, str]:
+    """Everything that the weights depend on, as text. Of a module of the caller's own that is its class, of a torch data set its
+    class and size: a training is resumed by whoever makes the same call again."""
+    parts = {"model": name_of(network), **source.described(), "smoothing": smoothing.spec, **asdict(recipe)}
+    if init is not None:
+        parts["init"] = f"{init} {sha256(init.read_bytes())}"
+    if validation is not None:
+        parts["validation"] = validation.described()
+    return {key: str(value) for key, value in parts.items()}
+
+
+def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int) -> None:
+    """Refuse a network that fails on views [rows, ...], or returns neither scores of all classes nor, as a denoiser, pictures."""
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            answer = called(network, views)
+    finally:
+        network.train(was_training)
+    denoises = isinstance(answer, torch.Tensor) and answer.shape == views.shape and views.dim() > 2
+    if not denoises:
+        scores_of(lambda _: answer, views, classes)

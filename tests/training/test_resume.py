@@ -1,0 +1,133 @@
+"""A training that was stopped, wherever that was, gives the weights of one that was not: bit for bit on a CPU."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from squares import convolution, pictures, same
+
+from vauban.errors import BadInput, ModelFailed, RunRefused
+from vauban.models.files import read_metadata
+from vauban.smoothing import Gaussian
+from vauban.training import Recipe, TrainingProgress, Validation, split, train, trainer
+
+DATA = pictures()
+SMOOTHING = Gaussian(0.25)
+COMMON = {"epochs": 3, "batch": 20, "augment": "shift", "lr": 0.01}  # 9 steps
+RECIPES = {
+    "sgd": Recipe(**COMMON, optimizer="sgd", schedule="onecycle"),
+    "adamw with an average": Recipe(**COMMON, ema=0.9),
+    "sgd in parts": Recipe(**COMMON, optimizer="sgd", accumulate=2, clip=0.5, ema=0.5),
+    "mixup and cutmix": Recipe(**COMMON, mixup=0.4, cutmix=1.0),
+    "stability": Recipe(**COMMON, loss="stability:weight=3", label_smoothing=0.1),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_stopped_at_any_step_it_gives_the_same_weights(tmp_path: Path, recipe: Recipe) -> None:
+    network, kept = convolution(dropout=0.3), split(DATA, 12, seed=1)
+    kwargs = {"validation": Validation(kept[1], votes=5, times=3)}
+    whole = train(network, kept[0], SMOOTHING, recipe, out=tmp_path / "whole.safetensors", **kwargs)
+    assert whole.finished
+    for stop in range(1, 7):
+        out = tmp_path / f"{stop}.safetensors"
+        first = train(network, kept[0], SMOOTHING, recipe, out=out, stop_after=stop, **kwargs)
+        assert not first.finished
+        assert not out.exists()
+        torch.rand(stop)  # the state of torch's generator does not matter
+        again = train(network, kept[0], SMOOTHING, recipe, out=out, **kwargs)
+        assert same(again.network, whole.network)
+        assert again.step == whole.step
+        assert again.history == whole.history
+        assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+        assert not out.with_name(out.name + ".checkpoint").exists()
+
+
+def test_the_best_weights_are_kept_across_a_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.2, 0.9, 0.9, 0.1, 0.3])
+    real = trainer.validate
+
+    def judged(*arguments: object) -> trainer.Validated:
+        found = real(*arguments)  # type: ignore[arg-type]
+        return trainer.Validated(found.radius, 0.5, 0.5, next(scores))
+
+    monkeypatch.setattr(trainer, "validate", judged)
+    recipe = Recipe(epochs=5, batch=60, lr=0.01)
+    kwargs = {"out": tmp_path / "m.safetensors", "validation": Validation(DATA, votes=3, times=5)}
+    stopped = train(convolution(), DATA, SMOOTHING, recipe, stop_after=3, **kwargs)
+    assert stopped.step == 3  # of equal ones the later
+    resumed = train(convolution(), DATA, SMOOTHING, recipe, **kwargs)
+    assert resumed.step == 3
+    assert resumed.validated is not None
+    assert resumed.validated.certified == 0.9
+    assert same(resumed.network, stopped.network)
+    assert read_metadata(tmp_path / "m.safetensors")["step"] == "3 of 5"
+
+
+def test_ctrl_c_waits_for_the_end_of_a_step(tmp_path: Path) -> None:
+    class Interrupts(torch.nn.Module):
+        """Gets Ctrl-C in the middle of the fourth step."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.calls = convolution(), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += self.training
+            if self.calls == 4:
+                signal.raise_signal(signal.SIGINT)
+            return self.inner(x)
+
+    out = tmp_path / "m.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupts(), DATA, SMOOTHING, RECIPES["sgd"], out=out)
+    state = torch.load(tmp_path / "m.safetensors.checkpoint", weights_only=True)
+    assert state["step"] == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_step_that_fails_half_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(torch.optim.SGD):
+        steps = 0
+
+        def step(self, closure: None = None) -> None:
+            super().step(closure)
+            self.steps += 1
+            if self.steps == 7:
+                raise RuntimeError("half way")
+
+    monkeypatch.setattr(Recipe, "optimizer_for", lambda self, parameters, device: Fails(parameters, lr=self.lr))
+    out = tmp_path / "m.safetensors"
+    with pytest.raises(ModelFailed, match="step 7 of training failed: RuntimeError: half way"):
+        train(convolution(), DATA, SMOOTHING, Recipe(**COMMON), out=out)
+    assert not (tmp_path / "m.safetensors.checkpoint").exists()
+
+
+def test_other_settings_are_named_and_refused(tmp_path: Path) -> None:
+    out, recipe = tmp_path / "m.safetensors", RECIPES["sgd"]
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, stop_after=2)
+    with pytest.raises(RunRefused, match=r"other settings \(smoothing: gaussian:sigma=0.25, now gaussian:sigma=0.5\)"):
+        train(convolution(), DATA, Gaussian(0.5), recipe, out=out)
+    with pytest.raises(RunRefused, match="data_sha256"):
+        train(convolution(), pictures(seed=1), SMOOTHING, recipe, out=out)
+    with pytest.raises(RunRefused, match="validation: None, now 60 of squares"):
+        train(convolution(), DATA, SMOOTHING, recipe, out=out, validation=Validation(DATA))
+    (tmp_path / "m.safetensors.checkpoint").write_bytes(b"torn")
+    with pytest.raises(BadInput, match="no readable checkpoint"):
+        train(convolution(), DATA, SMOOTHING, recipe, out=out)
+
+
+def test_the_log_has_every_report_once(tmp_path: Path) -> None:
+    recipe = Recipe(epochs=10, batch=20, lr=0.01)  # 30 steps
+    for stop in (13, 4, None):
+        trained = train(
+            convolution(), DATA, SMOOTHING, recipe, out=tmp_path / "m.safetensors", stop_after=stop,
+            validation=Validation(DATA, votes=3, times=2),
+        )  # fmt: skip
+    records = [json.loads(line) for line in (tmp_path / "m.train.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [10, 15, 20, 30]
+    assert [TrainingProgress.from_json(record) for record in records] == trained.history
+    assert ["validated" in record for record in records] == [False, True, False, True]
+    assert records[-1]["epoch"] == 10
