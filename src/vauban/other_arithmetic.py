@@ -89,7 +89,9 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
             "the difference by: replay it on a machine like its own"
         )
     if views != own.views and manifest.inputs.levels is not None and sampler.smoothing.law.on_grid:
-        raise Lie("the probe views are not those that the run kept: they are whole numbers, which every machine computes alike")
+        raise Lie(
+            "the probe views are not those that the run kept: they are whole numbers, which every machine computes alike"
+        )
     rounding = None if own.kept_scores is None else _rounding(manifest, kept, own.kept_scores, alike)
     if rounding is None:
         problem = (

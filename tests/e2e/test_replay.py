@@ -181,7 +181,9 @@ def test_only_near_ties_may_differ(smoothing: str, tmp_path: Path, monkeypatch: 
     plain, shift = Network.scores, torch.tensor([2e-4, -2e-4])
     monkeypatch.setattr(Network, "scores", lambda *given: plain(*given) + shift)
     with pytest.raises(Lie, match="by more than rounding"):
-        replay(tmp_path / "run", network, data, inputs=None)  # a machine of the same kind does not round otherwise by so much
+        replay(
+            tmp_path / "run", network, data, inputs=None
+        )  # a machine of the same kind does not round otherwise by so much
     monkeypatch.setattr(other_arithmetic, "device_name", lambda device: "another processor")
     found = replay(tmp_path / "run", network, data, inputs=None)
     assert found.rounding is not None
