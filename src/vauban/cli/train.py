@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,10 @@ from vauban.cli.common import example
 
 if TYPE_CHECKING:
     from vauban.data import Dataset
+    from vauban.models import LoadedModel
     from vauban.smoothing import Smoothing
     from vauban.training import Trained, Validation
+    from vauban.training.losses import Loss
     from vauban.training.recipes import NamedRecipe
 
 _OWN = "[by recipe, else {}]"
@@ -23,6 +26,7 @@ _OWN = "[by recipe, else {}]"
     "vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors",
     "vauban train --data cifar10 --smoothing gaussian:sigma=0.25 --recipe best --out model.safetensors",
     "vauban train --data mnist --smoothing ablation:retained=45 --loss stability:weight=6+consistency:weight=10 -o m.safetensors",
+    "vauban train --data mnist -s gaussian:sigma=0.5 --model unet --loss mse --classifier clean.safetensors -o m.safetensors",
     "vauban train --list-recipes",
 )
 def train(
@@ -40,8 +44,19 @@ def train(
         bool, typer.Option("--list-recipes", help="list the recipes of the papers and ours")
     ] = False,
     loss: Annotated[
-        str | None, typer.Option(help="losses joined by +, such as stability:weight=6 [by recipe, else noise]")
+        str | None,
+        typer.Option(
+            help="losses joined by +, such as stability:weight=6; of a denoiser mse, denoised-stability [by recipe, else noise]"
+        ),
     ] = None,
+    classifier: Annotated[
+        str | None,
+        typer.Option(
+            help="train --model, a denoiser, for this classifier, which stays as it is: a .safetensors file, an architecture "
+            "with --weights, or package.module:callable; no labels are used"
+        ),
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="state dict for --classifier: .safetensors, .pt or .pth")] = None,
     epochs: Annotated[float | None, typer.Option(help="times every picture is seen " + _OWN.format(10))] = None,
     batch_size: Annotated[int | None, typer.Option(help="pictures per update " + _OWN.format(128))] = None,
     accumulate: Annotated[int | None, typer.Option(help="parts in which a batch is computed " + _OWN.format(1))] = None,
@@ -63,14 +78,18 @@ def train(
     precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 " + _OWN.format("fp32"))] = None,
     validate: Annotated[
         int | None,
-        typer.Option(help="training pictures held out, to choose the best weights [200, or a twentieth; 0: none]"),
+        typer.Option(
+            help="training pictures held out, to choose the best weights [200, or a twentieth; 0: none, as for a denoiser]"
+        ),
     ] = None,
     radius: Annotated[
         float | None, typer.Option(help="radius at which held-out pictures are certified [by smoothing]")
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="votes for each held-out picture")] = 200,
     times: Annotated[int, typer.Option(min=1, help="how often held-out pictures are tried")] = 10,
-    init: Annotated[Path | None, typer.Option(help="weights to start from (a file, or a checkpoint)")] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="weights to start from (a file, or a checkpoint); of 'D > A' those of D will do")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
@@ -87,12 +106,16 @@ def train(
     if list_recipes:
         _list_recipes(json)
         return
+    from torch import Size
+
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
+    from vauban.models import how_to_load
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
+    from vauban.training.losses import build as build_loss
     from vauban.training.recipes import named
 
     if out is None:
@@ -110,8 +133,12 @@ def train(
     given |= {"seed": seed, "accumulate": accumulate}
     settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
     selected = load_some(with_split(data, "train"), every, limit)
-    spec = _architecture(model, chosen, law, selected)
-    kept, validation = _held_out(selected, validate, radius, votes, times, settings.seed)
+    learns = build_loss(settings.loss)
+    frozen = _classifier(classifier, weights)
+    learns.check_shape(law, Size(selected.images.shape[1:]))
+    spec = _architecture(model, chosen, law, selected, learns)
+    held = 0 if validate is None and not learns.uses_labels else validate
+    kept, validation = _held_out(selected, held, radius, votes, times, settings.seed)
     steps = settings.steps(len(kept))
     if chosen is not None and chosen.note and not json:
         typer.echo(f"{chosen.name}: {chosen.note}", err=True)
@@ -119,9 +146,10 @@ def train(
         callbacks = [_Shown(advance, json), *_tensorboard(tensorboard)]
         trained = run(
             spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
-            overwrite=overwrite,
+            classifier=frozen, overwrite=overwrite,
         )  # fmt: skip
-    _print_result(out, spec, trained, json)
+    how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
+    _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
 
 
 class _Shown:
@@ -135,24 +163,40 @@ class _Shown:
         self.step = progress.step
         found = progress.validated
         if found is not None and not self.json:
+            views = "" if isnan(progress.accuracy) else f", accuracy on views {progress.accuracy:.3f}"
             held_out = (
                 f"on views {found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g}"
             )
             typer.echo(
-                f"epoch {progress.epoch:.1f}: loss {progress.loss:.4f}, accuracy on views {progress.accuracy:.3f}; "
+                f"epoch {progress.epoch:.1f}: loss {progress.loss:.4f}{views}; "
                 f"held out: {held_out} {found.certified:.3f}",
                 err=True,
             )
 
 
-def _architecture(model: str | None, chosen: NamedRecipe | None, law: Smoothing, data: Dataset) -> str:
+def _classifier(text: str | None, weights: str | None) -> LoadedModel | None:
+    """The frozen classifier behind a denoiser."""
+    from vauban.errors import BadInput
+    from vauban.models import load
+
+    if text is None and weights is not None:
+        raise BadInput(
+            f"--weights {weights} are those of --classifier, which is missing: name the model they belong to"
+        )
+    return None if text is None else load(text, weights)
+
+
+def _architecture(model: str | None, chosen: NamedRecipe | None, law: Smoothing, data: Dataset, loss: Loss) -> str:
     """The architecture with its sides set for views of these data."""
     import torch
 
+    from vauban.errors import BadInput
     from vauban.models import canonical, default_for, fitting_views
 
     shape = law.view_shape(torch.Size(data.images.shape[1:]))
     name = model or (chosen.model if chosen else None)
+    if name is None and not loss.uses_labels:
+        raise BadInput(f"{loss} trains a denoiser, and none is named: give --model dncnn or --model unet")
     return (
         default_for(shape, data.num_classes)
         if name is None
@@ -180,23 +224,41 @@ def _tensorboard(folder: Path | None) -> list[Any]:
     return [TensorBoard(folder)]
 
 
-def _print_result(out: Path, spec: str, trained: Trained, json: bool) -> None:
-    from vauban.models.files import how_to_load
+def _how_to_load(out: Path, spec: str, frozen: LoadedModel | None, given: tuple[str | None, str | None]) -> str:
+    """The options by which a command takes a trained denoiser, alone or with its classifier, `given` as text and weights."""
+    from shlex import quote
+
+    from vauban.models.files import how_to_load, names_code
+
+    if frozen is not None and not names_code(f"{spec} > {frozen.spec}"):
+        return how_to_load(out)
+    classifier, weights = given
+    own = names_code(spec)
+    if own and weights is not None:
+        return "vb.denoise in Python: denoiser and classifier each need a file of weights"
+    model = quote(f"{spec if own else out} > {classifier or 'CLASSIFIER'}")
+    rest = out if own else weights
+    return f"--model {model}" if rest is None else f"--model {model} --weights {quote(str(rest))}"
+
+
+def _print_result(out: Path, how: str, spec: str, trained: Trained, json: bool) -> None:
     from vauban.training.trainer import BASE_ACCURACY
 
+    accuracy = None if isnan(trained.accuracy) else trained.accuracy
     best = trained.validated
     if json:
         found = {"certified_accuracy": best.certified, "radius": best.radius} if best else {}
         common.print_json(
-            {"out": str(out), "model": spec, BASE_ACCURACY: trained.accuracy, "step": trained.step, "validation": found}
+            {"out": str(out), "model": spec, BASE_ACCURACY: accuracy, "step": trained.step, "validation": found}
         )
         return
-    typer.echo(f"accuracy on training views: {trained.accuracy:.1%}")
+    if accuracy is not None:
+        typer.echo(f"accuracy on training views: {accuracy:.1%}")
     if best is not None:
         typer.echo(
             f"held-out pictures certified at {best.radius:.4g}: {best.certified:.1%} (step {trained.step}, an estimate)"
         )
-    typer.echo(f"weights in {out}; certify with {how_to_load(out)}")
+    typer.echo(f"weights in {out}; certify with {how}")
 
 
 def _list_recipes(json: bool) -> None:

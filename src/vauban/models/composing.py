@@ -21,7 +21,7 @@ def ensemble(models: Sequence[Any], consensus: int = 0) -> BaseClassifier:
     many are asked, and the others only for views on which these disagree; 0 asks all. Where all are loaded models, so is the
     result: `models.save` writes it.
     """
-    members = [_model(model) for model in models]
+    members = [as_model(model) for model in models]
     return _joined(Ensembled(tuple("" for _ in members), consensus), members)
 
 
@@ -31,10 +31,11 @@ def denoise(denoiser: Any, classifier: Any) -> BaseClassifier:
     The denoiser takes views and returns pictures of the same shape. Both are torch modules, what `models.load` returns, or texts
     that it takes.
     """
-    return _joined(Denoised(("", "")), [_model(denoiser), _model(classifier)])
+    return _joined(Denoised(("", "")), [as_model(denoiser), as_model(classifier)])
 
 
-def _model(model: Any) -> BaseClassifier:
+def as_model(model: Any) -> BaseClassifier:
+    """A part of a composed model: a torch module, what `models.load` returns, or a text that it takes."""
     if isinstance(model, str):
         return load(model)
     base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)

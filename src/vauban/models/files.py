@@ -19,6 +19,7 @@ from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
 from vauban.models.building import assembled, build, build_bare, source_digest
 from vauban.models.composition import Composed, composed
+from vauban.models.composition import Denoised as DenoisedText
 from vauban.models.denoised import Denoised
 from vauban.models.ensembles import Ensemble
 from vauban.models.normalise import without_normalisation
@@ -57,7 +58,7 @@ def load(
     A spec of Vauban's own without weights is refused unless `allow_random` (then its weights are those of seed 0);
     `package.module:callable` needs no file, since the callable may load its own weights. `A + B` is the ensemble of the models A
     and B, `D > A` the denoiser D in front of the classifier A; each part is a file or a spec, and `weights` a file that `save`
-    wrote for the whole.
+    wrote for the whole, or where one of D and A is a file the weights of the other.
     """
     text = str(model)
     source = text if _is_file(text) else weights
@@ -65,9 +66,11 @@ def load(
         raise BadInput(
             f"the model is the file {text} and the weights are {weights}; give one file, or a spec and a file"
         )
-    whole = composed(text) if source is None else None
-    if whole:
-        return compose(whole, [load(part, None, device, allow_random=allow_random) for part in whole.parts])
+    whole = composed(text) if text != source else None
+    if whole and (weights is None or _one_lacks_weights(whole)):
+        given = [None if _is_file(part) else weights for part in whole.parts]
+        loaded = [load(part, w, device, allow_random=allow_random) for part, w in zip(whole.parts, given, strict=True)]
+        return compose(whole, loaded)
     tensors, metadata = read_weights(Path(source).expanduser()) if source is not None else ({}, {})
     saved_as = metadata.pop(SPEC_KEY, None)
     spec = canonical(_trusted(saved_as, text) if text == source else text)
@@ -160,7 +163,7 @@ def save(path: str | Path, module: nn.Module, spec: str | Spec, metadata: Mappin
 def _state(spec: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a module's tensors under the names that they have in a file, those of public weights."""
     if whole := composed(spec):
-        if _names_code(spec):
+        if names_code(spec):
             raise BadInput(f"{spec} holds other people's code, which one file cannot hold with others: save each part")
         split = _split(state, whole.names, f"the module to save as {spec}")
         return {
@@ -202,14 +205,15 @@ def how_to_load(path: str | Path) -> str:
     spec = read_header(Path(path).expanduser()).get(SPEC_KEY)
     if spec is None:
         return f"--model ARCHITECTURE --weights {shlex.quote(str(path))}"
-    if _names_code(spec):
+    if names_code(spec):
         return f"--model {shlex.quote(spec)} --weights {shlex.quote(str(path))}"
     return f"--model {shlex.quote(str(path))}"
 
 
-def _names_code(spec: str) -> bool:
+def names_code(spec: str) -> bool:
+    """Whether a model's text names other people's code."""
     whole = composed(spec)
-    return any(map(_names_code, whole.parts)) if whole else imported(spec) is not None
+    return any(map(names_code, whole.parts)) if whole else imported(spec) is not None
 
 
 def fingerprint(spec: str, module: nn.Module) -> str:
@@ -222,6 +226,11 @@ def fingerprint(spec: str, module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _one_lacks_weights(whole: Composed) -> bool:
+    """Whether one of a denoiser and its classifier is a file, and the other is not."""
+    return isinstance(whole, DenoisedText) and sum(map(_is_file, whole.parts)) == 1
+
+
 def _is_file(text: str) -> bool:
     path = Path(text).expanduser()
     named = path.suffix in (SAFE, *PICKLED)
@@ -232,7 +241,7 @@ def _trusted(spec: str | None, path: str) -> str:
     """Return the spec in a file's header if it is one of Vauban's networks: no file may choose code to import."""
     if spec is None:
         raise BadInput(f"{path} does not say which network it belongs to; give the spec as model and {path} as weights")
-    if _names_code(spec):
+    if names_code(spec):
         raise BadInput(
             f"{path} asks to import {spec}, and no file may choose code to run; if you trust that code, give {spec} "
             f"as model and {path} as weights"

@@ -227,8 +227,21 @@ def canonical(spec: str | Spec) -> str:
     return str(foreign or read(spec)[0])
 
 
+_INSTEAD = {
+    Denoised: "put the denoiser in front of each of its members, 'D > A + D > B', which averages the same scores",
+    Ensembled: "join all members in one ensemble",
+}
+
+
 def checked(whole: Ensembled | Denoised) -> Ensembled | Denoised:
-    """Refuse a composition of canonical parts in which a denoiser stands where a classifier is needed, or the reverse."""
+    """Refuse a composition of canonical parts in which a denoiser stands where a classifier is needed, or the reverse, and one
+    whose text would be read as another model."""
+    for part in whole.parts:
+        inner = composed(part)
+        if isinstance(inner, Ensembled):
+            raise BadInput(f"{part} is an ensemble and cannot be part of another model: {_INSTEAD[type(whole)]}")
+        if inner and isinstance(whole, Denoised):
+            raise BadInput(f"{part} has a denoiser: one denoiser in front of one classifier is possible")
     front = [isinstance(whole, Denoised) and i == 0 for i in range(len(whole.parts))]
     for part, is_front in zip(whole.parts, front, strict=True):
         if denoises(part) == (not is_front):

@@ -15,6 +15,7 @@ from vauban.errors import BadInput
 from vauban.inputs import prepare
 from vauban.seed import Seed
 
+UNKNOWN = -1  # the label of a picture that has none
 _SHARE = 0.3  # of a GPU's free memory that a data set may take
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -53,19 +54,23 @@ def _permutation(epoch: int, size: int, seed: int) -> np.ndarray:
 
 
 class Held:
-    """A data set in memory: on the device if it takes less than 30 % of the free memory there, else copied batch by batch."""
+    """A data set in memory: on the device if it takes less than 30 % of the free memory there, else copied batch by batch.
 
-    def __init__(self, data: Dataset, device: torch.device):
-        if data.labels is None:
-            raise BadInput(f"{data.name} has no labels: training needs data with labels")
+    `labels`: whether they are needed; where they are not, those that are not known are -1.
+    """
+
+    def __init__(self, data: Dataset, device: torch.device, labels: bool = True):
+        if data.labels is None and labels:
+            raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
         inputs = prepare(data.images, input_range=None)
         self.levels, self.classes, self.device = inputs.levels, data.num_classes, device
         self.shape, self.size = inputs.values.shape[1:], len(inputs.values)
-        values, labels = inputs.values, torch.from_numpy(data.labels)
+        values = inputs.values
+        known = torch.full((self.size,), UNKNOWN) if data.labels is None else torch.from_numpy(data.labels)
         self.on_device = device.type == "cpu" or _fits(values, device)
         if device.type != "cpu":
-            values, labels = (t.to(device) if self.on_device else t.pin_memory() for t in (values, labels))
-        self.values, self.labels = values, labels
+            values, known = (t.to(device) if self.on_device else t.pin_memory() for t in (values, known))
+        self.values, self.labels = values, known
         self._data = data
 
     def described(self) -> dict[str, str]:
@@ -101,17 +106,21 @@ class _Steps:
 
 
 class Streamed:
-    """A torch data set of (picture, label), read by worker processes in the order that the trainer asks for."""
+    """A torch data set of (picture, label), read by worker processes in the order that the trainer asks for.
 
-    def __init__(self, data: Any, device: torch.device, classes: int | None, workers: int = 2):
+    `labels`: whether they are needed; where they are not, items may be pictures alone.
+    """
+
+    def __init__(self, data: Any, device: torch.device, classes: int | None, workers: int = 2, labels: bool = True):
         self.data, self.device, self.workers, self.size = data, device, workers, len(data)
         if self.size == 0:
             raise BadInput("the data set is empty: at least one picture with its label is needed")
-        x, _ = self._pair([data[0]])
+        self._collate = self._pair if labels else self._picture
+        x, _ = self._collate([data[0]])
         self.shape, self.levels = x.shape[1:], 255 if x.dtype == torch.uint8 else None
-        if classes is None:
+        if classes is None and labels:
             raise BadInput(f"a {type(data).__name__} does not say how many classes it has: give classes=")
-        self.classes = classes
+        self.classes = classes or 0
 
     def described(self) -> dict[str, str]:
         """As `Held.described`: of the pictures only their number is known."""
@@ -128,12 +137,16 @@ class Streamed:
             pictures = pictures.float()
         return pictures, torch.tensor([int(y) for _, y in items])
 
+    @classmethod
+    def _picture(cls, items: list[Any]) -> Pair:
+        return cls._pair([item if isinstance(item, tuple | list) else (item, UNKNOWN) for item in items])
+
     def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
         """As `Held.pairs`."""
         loader = torch.utils.data.DataLoader(
             self.data,
             batch_sampler=_Steps(order, first, last),
-            collate_fn=self._pair,
+            collate_fn=self._collate,
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
@@ -145,16 +158,23 @@ class Streamed:
             yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
-def source_of(data: Any, device: torch.device, classes: int | None = None, workers: int = 2) -> Held | Streamed:
-    """The source of training pictures for a data set of `vauban.data`, arrays (x, y), or a torch data set or loader."""
+def source_of(
+    data: Any, device: torch.device, classes: int | None = None, workers: int = 2, labels: bool = True
+) -> Held | Streamed:
+    """The source of training pictures for a data set of `vauban.data`, arrays (x, y), or a torch data set or loader.
+
+    `labels`: whether they are needed; where they are not, pictures x alone will do.
+    """
     if isinstance(data, Dataset):
-        return Held(data, device)
+        return Held(data, device, labels)
     if isinstance(data, torch.utils.data.DataLoader):
         data, workers = data.dataset, data.num_workers
+    if isinstance(data, np.ndarray | torch.Tensor):
+        data = (data, None)
     if isinstance(data, tuple) and len(data) == 2:
-        return Held(_from_arrays(*data, classes), device)
+        return Held(_from_arrays(*data, classes), device, labels)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return Streamed(data, device, classes, workers)
+        return Streamed(data, device, classes, workers, labels)
     raise BadInput(
         f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch "
         "data set or loader whose items are numbered"
@@ -162,15 +182,20 @@ def source_of(data: Any, device: torch.device, classes: int | None = None, worke
 
 
 def _from_arrays(x: Any, y: Any, classes: int | None) -> Dataset:
-    """A data set of arrays or tensors x [m, ...] and y [m]."""
+    """A data set of arrays or tensors x [m, ...] and y [m], or None."""
     if y is None:
-        raise BadInput("y is None: a label for each input is needed to train on, such as (x, y)")
-    inputs, labels = (np.asarray(part.cpu() if isinstance(part, torch.Tensor) else part) for part in (x, y))
+        return Dataset(_array(x), None, classes or 0, tuple(map(str, range(classes or 0))), "arrays")
+    labels = np.asarray(y.cpu() if isinstance(y, torch.Tensor) else y)
     if not np.issubdtype(labels.dtype, np.integer):
         raise BadInput(f"y is of type {labels.dtype}: labels must be whole numbers, one for each input")
-    inputs = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
     count = classes if classes is not None else int(labels.max(initial=0)) + 1
-    return Dataset(inputs, labels.astype(np.int64), count, tuple(map(str, range(count))), "arrays")
+    return Dataset(_array(x), labels.astype(np.int64), count, tuple(map(str, range(count))), "arrays")
+
+
+def _array(x: Any) -> np.ndarray:
+    """Pictures as uint8 or float32."""
+    pictures = np.asarray(x.cpu() if isinstance(x, torch.Tensor) else x)
+    return pictures if pictures.dtype == np.uint8 else pictures.astype(np.float32)
 
 
 def _fits(values: torch.Tensor, device: torch.device) -> bool:

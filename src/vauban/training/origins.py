@@ -6,15 +6,18 @@ import copy
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from vauban.engine.network import called, scores_of
+from vauban.errors import BadInput
 from vauban.files import sha256
 from vauban.models.files import construct, fill
 from vauban.models.weights import fit, read_weights
 from vauban.smoothing import Smoothing
 from vauban.training.batches import Held, Streamed
 from vauban.training.checkpoints import SUFFIX, read_state
+from vauban.training.denoising import Frozen, start_from
 from vauban.training.recipe import Recipe
 from vauban.training.validation import Validation
 
@@ -28,10 +31,12 @@ def initial(network: torch.nn.Module | str, seed: int, init: Path | None) -> tor
 
 
 def _load_into(network: torch.nn.Module, path: Path) -> None:
-    if path.name.endswith(SUFFIX):
-        network.load_state_dict(fit(read_state(path)["network"], network.state_dict(), str(path)))
+    from_checkpoint = path.name.endswith(SUFFIX)
+    part, tensors = start_from(network, read_state(path)["network"] if from_checkpoint else read_weights(path)[0])
+    if from_checkpoint:
+        part.load_state_dict(fit(tensors, part.state_dict(), str(path)))
     else:
-        fill(network, read_weights(path)[0], str(path))
+        fill(part, tensors, str(path))
 
 
 def name_of(network: torch.nn.Module | str) -> str:
@@ -46,6 +51,7 @@ def described(
     recipe: Recipe,
     init: Path | None,
     validation: Validation | None,
+    frozen: Frozen | None = None,
 ) -> dict[str, str]:
     """Everything that the weights depend on, as text. Of a module of the caller's own that is its class, of a torch data set its
     class and size: a training is resumed by whoever makes the same call again."""
@@ -54,11 +60,15 @@ def described(
         parts["init"] = f"{init} {sha256(init.read_bytes())}"
     if validation is not None:
         parts["validation"] = validation.described()
+    parts |= frozen.about() if frozen is not None else {}
     return {key: str(value) for key, value in parts.items()}
 
 
-def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int) -> None:
-    """Refuse a network that fails on views [rows, ...], or returns neither scores of all classes nor, as a denoiser, pictures."""
+def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int, pictures: bool = False) -> None:
+    """Refuse a network that fails on views [rows, ...], or returns neither scores of all classes nor, as a denoiser, pictures.
+
+    `classes`: 0 where they are not known. `pictures`: whether nothing but pictures of the views' shape will do.
+    """
     was_training = network.training
     network.eval()
     try:
@@ -66,6 +76,12 @@ def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int) -
             answer = called(network, views)
     finally:
         network.train(was_training)
-    denoises = isinstance(answer, torch.Tensor) and answer.shape == views.shape and views.dim() > 2
-    if not denoises:
-        scores_of(lambda _: answer, views, classes)
+    same = isinstance(answer, torch.Tensor) and answer.shape == views.shape
+    if pictures and not same:
+        found = list(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise BadInput(
+            f"the network returned {found} for views {list(views.shape)}: a denoiser is needed, which returns a picture of its "
+            "shape for each view, such as dncnn or unet"
+        )
+    if not pictures and not (same and views.dim() > 2):
+        scores_of(lambda _: answer, views, classes or np.shape(answer)[-1])

@@ -251,10 +251,10 @@ _add(
     "cifar10",
     "dncnn",
     None,
-    _denoiser,
-    "Cross-entropy of a fixed classifier on the denoised view against its own label for the clean picture.",
+    replace(_denoiser, loss="denoised-stability"),
+    "Cross-entropy of a fixed classifier on the denoised view against its own label for the clean picture; give it as "
+    "--classifier.",
     _DENOISERS,
-    missing="a loss that asks a second, fixed network",
 )
 _add(
     "section-B.4-mse",
@@ -262,10 +262,10 @@ _add(
     "cifar10",
     "dncnn",
     None,
-    _denoiser,
-    "Mean squared error between the denoised view and the picture; the classifier is trained on clean pictures.",
+    replace(_denoiser, loss="mse"),
+    "Mean squared error between the denoised view and the picture; the classifier is trained on clean pictures, give it as "
+    "--classifier. Without it the file holds the denoiser alone.",
     _DENOISERS,
-    missing="a loss between the denoised view and the picture",
 )
 _add(
     "section-B.4-retrained",
@@ -274,10 +274,9 @@ _add(
     "dncnn > wideresnet40-2",
     None,
     _b1.recipe,
-    "A denoiser of section-B.4-mse in front of a new classifier, both trained on views. The settings of that training are not "
-    "printed, so those of Table B.1 are used.",
+    "A denoiser of section-B.4-mse, trained without --classifier and given as --init, in front of a new classifier, both trained "
+    "on views. The settings of that training are not printed, so those of Table B.1 are used.",
     _YANG,
-    missing="a start from the weights of a trained denoiser",
 )
 
 

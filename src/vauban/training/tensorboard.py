@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,5 +28,6 @@ class TensorBoard:
             values |= {"held out/base accuracy": found.base_accuracy, "held out/accuracy": found.accuracy}
             values |= {"held out/certified": found.certified}
         for name, value in values.items():
-            self._writer.add_scalar(name, value, progress.step)
+            if not math.isnan(value):
+                self._writer.add_scalar(name, value, progress.step)
         self._writer.flush()

@@ -13,15 +13,17 @@ from typing import Any
 import torch
 
 from vauban.engine.failed_calls import reason
-from vauban.errors import ModelFailed, OutOfMemory, VaubanError
+from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
 from vauban.models import save
 from vauban.smoothing import Smoothing
 from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
+from vauban.training.denoising import Frozen, voter
 from vauban.training.distributed import processes
 from vauban.training.graphs import Recorded
+from vauban.training.losses import build as build_loss
 from vauban.training.origins import check_network, described, initial, name_of
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
@@ -96,6 +98,7 @@ def train(
     callbacks: Callback | Iterable[Callback] = (),
     device: torch.device | str = "cpu",
     init: str | Path | None = None,
+    classifier: Any = None,
     overwrite: bool = False,
     compile: bool | None = None,
     classes: int | None = None,
@@ -111,7 +114,9 @@ def train(
     same call resumes from it with the same results as an uninterrupted one (bit for bit on a CPU). A log `….train.jsonl` is
     kept beside it too. `validation`: pictures held out; the weights returned are then those with the best certified accuracy.
     `callbacks` are called with the progress; one that returns True ends the training. `init`: weights to start from, a file
-    or a checkpoint. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted.
+    or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do. `classifier`: the network is a denoiser, trained
+    by mse or denoised-stability for this frozen classifier, and the pair is returned. `compile`: torch.compile, by default on a
+    GPU. After `stop_after` steps it ends as if interrupted.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -123,35 +128,53 @@ def train(
     smoothing = build_smoothing(smoothing) if isinstance(smoothing, str) else smoothing
     calls = [callbacks] if callable(callbacks) else list(callbacks)
     files = Files(Path(out).expanduser()) if out is not None else None
+    loss = build_loss(recipe.loss)
+    frozen = Frozen.of(classifier, loss, recipe.loss) if classifier is not None else None
+    if validation is not None and frozen is None and not loss.classifies:
+        raise BadInput(
+            f"loss={recipe.loss} trains no classifier that held-out pictures could be certified with: give classifier="
+        )
     start = Path(init).expanduser() if init is not None else None
     with processes(torch.device(device)) as (group, own_device), torch.random.fork_rng(devices=[]):
         group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
-        source = source_of(data, own_device, classes, workers)
+        source = source_of(data, own_device, classes, workers, labels=loss.uses_labels)
+        loss.check_shape(smoothing, source.shape)
         module = initial(network, recipe.seed, start).to(own_device)
-        check_network(module, torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device), source.classes)
+        views = torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device)
+        check_network(module, views, source.classes, pictures=not loss.classifies or frozen is not None)
+        if frozen is not None:
+            frozen.to(own_device).check(name_of(network))
+            check_network(frozen.behind(module), views, source.classes)
+            module = frozen.behind(module) if loss.classifies else module
         about = (source.shape, source.levels, source.classes, own_device, group)
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)
-        made_by = described(network, source, smoothing, recipe, start, validation)
-        loop = _Loop(updater, source, files, made_by, validation, calls)
+        made_by = described(network, source, smoothing, recipe, start, validation, frozen)
+        loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
         trained = loop.result(loop.run(stop_after))
         if files is not None and trained.finished and group.first:
-            _save(files, trained, name_of(network), smoothing, made_by)
+            _save(files, trained, name_of(network), smoothing, made_by, frozen)
     return trained
 
 
-def _save(files: Files, trained: Trained, name: str, smoothing: Smoothing, made_by: dict[str, str]) -> None:
+def _save(
+    files: Files, trained: Trained, name: str, smoothing: Smoothing, made_by: dict[str, str], frozen: Frozen | None
+) -> None:
     """Write the weights with what they were made by, and remove the checkpoint."""
     last = trained.history[-1]
     metadata = {
         "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
         "trained_smoothing": str(smoothing.spec),
         "step": f"{trained.step} of {last.steps}",
-        BASE_ACCURACY: f"{trained.accuracy:.4f}",
     }
-    save(files.weights, trained.network, name, metadata)
+    if not math.isnan(trained.accuracy):
+        metadata[BASE_ACCURACY] = f"{trained.accuracy:.4f}"
+    if frozen is None:
+        save(files.weights, trained.network, name, metadata)
+    else:
+        frozen.save(files.weights, trained.network, name, metadata)
     files.checkpoint.unlink(missing_ok=True)
 
 
@@ -166,10 +189,11 @@ class _Loop:
         made_by: dict[str, str],
         validation: Validation | None,
         callbacks: list[Callback],
+        frozen: Frozen | None = None,
     ):
         self.updater, self.source, self.made_by, self.validation = updater, source, made_by, validation
         self.recipe, self.group, self.callbacks = updater.recipe, updater.processes, callbacks
-        self.files = files if self.group.first else None
+        self.files, self.frozen = files if self.group.first else None, frozen
         self.recorded = Recorded(updater)
         self.steps = self.recipe.steps(source.size)
         self.first = self.step = 0
@@ -213,7 +237,8 @@ class _Loop:
         weights = self.best_weights or self.updater.weights()
         self.updater.network.load_state_dict(weights)
         step = self.best_step if self.best_weights else self.step
-        return Trained(self.updater.network.eval().requires_grad_(False), self.history, step, finished)
+        network = voter(self.updater.network, self.frozen)
+        return Trained(network.eval().requires_grad_(False), self.history, step, finished)
 
     def _update(self, x: torch.Tensor, y: torch.Tensor) -> None:
         """One step; what the network or the loss raises in it is a `ModelFailed`."""
@@ -268,9 +293,8 @@ class _Loop:
         if self._judge is None:
             self._judge = copy.deepcopy(self.updater.network).requires_grad_(False).eval()
         self._judge.load_state_dict(weights)
-        found = validate(
-            self._judge, self.validation, self.updater.smoothing, self.updater.device, self.recipe.precision
-        )
+        judge = voter(self._judge, self.frozen)
+        found = validate(judge, self.validation, self.updater.smoothing, self.updater.device, self.recipe.precision)
         if (found.certified, found.base_accuracy) >= self.best:
             self.best, self.best_step, self.best_weights = (found.certified, found.base_accuracy), self.step, weights
         return found

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vauban.engine.network import in_precision
+from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.training.augment import WORDS, augment, mixed
@@ -32,7 +33,7 @@ class Average:
         self._kept.fill_(min(self.decay, (1 + step) / (10 + step)))
 
     def update(self, network: torch.nn.Module) -> None:
-        """Add the network's tensors."""
+        """Add the network's tensors; one that does not change stays as it is, bit for bit."""
         mine, theirs = [], []
         for name, tensor in network.state_dict().items():
             if tensor.is_floating_point():
@@ -40,9 +41,9 @@ class Average:
                 theirs.append(tensor.detach())
             else:
                 self.state[name].copy_(tensor)
-        added = torch._foreach_mul(theirs, 1 - self._kept)
-        torch._foreach_mul_(mine, self._kept)
-        torch._foreach_add_(mine, added)
+        change = torch._foreach_sub(theirs, mine)
+        torch._foreach_mul_(change, 1 - self._kept)
+        torch._foreach_add_(mine, change)
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Updater:
         if len(smoothing.view_shape(shape)) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [p for p in network.parameters() if p.requires_grad]
+        if not trained:
+            raise BadInput(
+                f"no parameter of {type(network).__name__} is to be trained: call requires_grad_(True) on the parts that are"
+            )
         self.optimizer = recipe.optimizer_for(trained, device)
         self.average = Average(network, recipe.ema, device) if recipe.ema else None
         self.step, self.done = Step(0, torch.zeros((), dtype=torch.long, device=device)), torch.zeros((), device=device)
@@ -127,7 +132,8 @@ class Updater:
             with self._without_exchange(part), in_precision(recipe.precision, self.device), self._cast():
                 loss, scores = self.loss(batch)
                 (loss / recipe.accumulate).backward()
-            found.append(torch.stack([loss.detach(), _right(scores.detach(), truth[rows])]))
+            right = _right(scores.detach(), truth[rows]) if self.loss.classifies else torch.full_like(loss, torch.nan)
+            found.append(torch.stack([loss.detach(), right.detach()]))
         if recipe.clip:
             torch.nn.utils.clip_grad_norm_(self._trained, recipe.clip)
         self.optimizer.step()
@@ -137,11 +143,12 @@ class Updater:
         return torch.stack(found).mean(0)
 
     def training_mode(self) -> None:
-        """Training mode for the layers that learn; layers whose parameters are all fixed stay as they are when used."""
+        """Training mode for the layers that learn; parts whose parameters are all fixed stay as they are when used, with all
+        that is in them, so that no dropout is drawn there and no statistics change."""
         self.network.train()
         for module in self.network.modules():
-            own = list(module.parameters(recurse=False))
-            if own and not any(p.requires_grad for p in own):
+            parameters = list(module.parameters())
+            if parameters and not any(p.requires_grad for p in parameters):
                 module.eval()
 
     def finite(self) -> bool:
@@ -202,7 +209,8 @@ class Updater:
 
 
 def _right(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The share of views answered right; NaN where the network returns no scores of classes."""
+    """The share of views answered right; NaN where the network returns no scores of classes, or labels are not known (below 0)."""
     if scores.dim() != 3:
-        return torch.full((), float("nan"), device=scores.device)
-    return (scores.argmax(2) == labels).float().mean()
+        return torch.full((), torch.nan, device=scores.device)
+    right = (scores.argmax(2) == labels).float().mean()
+    return torch.where((labels < 0).any(), torch.nan, right)

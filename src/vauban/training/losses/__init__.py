@@ -6,6 +6,7 @@ Other packages bring theirs by the entry point group vauban.losses.
 from vauban.training.losses.adversarial import adversarial
 from vauban.training.losses.base import LOSSES, Batch, Loss, Sum, build
 from vauban.training.losses.consistency import consistency
+from vauban.training.losses.denoising import denoised_stability, mse
 from vauban.training.losses.macer import macer
 from vauban.training.losses.noise import noise
 from vauban.training.losses.stability import stability
@@ -19,7 +20,9 @@ __all__ = [
     "adversarial",
     "build",
     "consistency",
+    "denoised_stability",
     "macer",
+    "mse",
     "noise",
     "stability",
     "type2",

@@ -65,10 +65,13 @@ class Loss:
 
     views: int = 1
     changes_views: bool = False
+    uses_labels: bool = True
+    classifies: bool = True  # whether the network returns scores of classes
 
     def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of a batch, a scalar, and the scores [views, b, classes] it was computed from."""
         self.check(batch.smoothing, soft_labels=batch.labels.is_floating_point())
+        self.check_shape(batch.smoothing, batch.x.shape[1:])
         scores = batch.scores(self.views_of(batch, self.views))
         loss = self.classification(scores, batch.labels, batch.label_smoothing)
         penalty = self.penalty(scores, batch)
@@ -76,6 +79,9 @@ class Loss:
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
         """Refuse a smoothing, or labels that are probabilities, with which the loss has no meaning."""
+
+    def check_shape(self, smoothing: Smoothing, shape: torch.Size) -> None:
+        """Refuse pictures of a shape whose views the loss cannot use."""
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         """`count` views of each picture, [count * b, ...]."""
@@ -97,6 +103,10 @@ class Sum(Loss):
         changing = [loss for loss in losses if loss.changes_views]
         if len(changing) > 1:
             raise BadInput(f"{' and '.join(map(repr, changing))} both make views of their own: leave one of them out")
+        if any(not loss.uses_labels for loss in losses):
+            raise BadInput(
+                f"{' + '.join(map(repr, losses))}: losses of denoisers are not added to others: give one alone"
+            )
         self.losses, self.changes_views = tuple(losses), bool(changing)
         self.views = max(loss.views for loss in losses)
         self._makes_views = changing[0] if changing else losses[0]
