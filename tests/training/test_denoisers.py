@@ -119,22 +119,27 @@ def test_labels_are_never_used(loss: str) -> None:
         vb.train(CLASSIFIER, pictures(labelled=False), "gaussian:sigma=0.25", **QUICK)
 
 
+class Brightest(nn.Module):
+    """Right about every clean picture, and easily misled by noise: where the brightest pixel is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(5.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * torch.stack([x[:, 0, row : row + 2].flatten(1).amax(1) for row in (1, 3, 5)], 1)
+
+
 def test_a_denoiser_learns_to_keep_the_answers_of_the_classifier() -> None:
-    torch.manual_seed(0)
-    data, smoothing = pictures(256), vb.Gaussian(0.5)
-    x, y = torch.from_numpy(data.images).float() / 255, torch.from_numpy(data.labels)
-    classifier = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    optimizer = torch.optim.Adam(classifier.parameters(), lr=0.05)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(classifier(x), y).backward()
-        optimizer.step()
+    data, smoothing, classifier = pictures(256), vb.Gaussian(1.0), Brightest()
+    x = torch.from_numpy(data.images).float() / 255
     own = classifier(x).argmax(1)
+    assert torch.equal(own, torch.from_numpy(data.labels))
     views = smoothing.sample(x, torch.Generator().manual_seed(1))
     alone = (classifier(views).argmax(1) == own).float().mean()
     for loss in PAIRS.values():
-        pair = vb.train(UNET, data, smoothing, loss=loss, classifier=classifier, epochs=10, batch=16, lr=3e-3).network
-        assert (pair(views).argmax(1) == own).float().mean() > alone, loss
+        pair = vb.train(UNET, data, smoothing, loss=loss, classifier=classifier, epochs=8, batch=16, lr=3e-3).network
+        assert (pair(views).argmax(1) == own).float().mean() > alone + 0.1, loss
 
 
 def test_held_out_pictures_are_certified_with_the_pair() -> None:
@@ -158,9 +163,10 @@ def test_held_out_pictures_are_certified_with_the_pair() -> None:
 def test_stopped_and_resumed_training_of_a_denoiser_gives_the_same_file(tmp_path: Path, loss: str) -> None:
     models.save(tmp_path / "c.safetensors", models.build(CLASSIFIER, seed=3), CLASSIFIER, {})
     given = {"loss": loss, "classifier": str(tmp_path / "c.safetensors"), **QUICK}
-    vb.train(UNET, pictures(), "gaussian:sigma=0.25", out=tmp_path / "whole.safetensors", **given)
+    data = pictures(labelled=False)
+    vb.train(UNET, data, "gaussian:sigma=0.25", out=tmp_path / "whole.safetensors", **given)
     for _ in range(4):
-        vb.train(UNET, pictures(), "gaussian:sigma=0.25", out=tmp_path / "parts.safetensors", stop_after=2, **given)
+        vb.train(UNET, data, "gaussian:sigma=0.25", out=tmp_path / "parts.safetensors", stop_after=2, **given)
     assert (tmp_path / "whole.safetensors").read_bytes() == (tmp_path / "parts.safetensors").read_bytes()
     pair, alone = models.load(tmp_path / "whole.safetensors"), models.load(tmp_path / "c.safetensors")
     assert pair.spec == f"{models.canonical(UNET)} > {models.canonical(CLASSIFIER)}"
@@ -207,12 +213,12 @@ class NoGradient(nn.Module):
     [
         ({"loss": "mse", "smoothing": "ablation:retained=9"}, r"are \[2, 8, 8\] where pictures are \[1, 8, 8\]: a denoiser"),
         ({"loss": "denoised-stability", "smoothing": "ablation:retained=9"}, "a denoiser returns a picture for a view"),
-        ({"loss": "mse", "network": CLASSIFIER}, r"the network returned \[3\] .* such as dncnn or unet"),
+        ({"loss": "mse", "network": CLASSIFIER}, r"mse compares views \[1, 16, 3\] with pictures .* such as dncnn or unet"),
         ({"loss": "denoised-stability"}, "give the classifier"),
         ({"loss": "denoised-stability", "network": f"{UNET} > {CLASSIFIER}"}, "is trained too"),
         ({"loss": "denoised-stability", "classifier": NoGradient()}, "no gradient passes the classifier"),
-        ({"loss": "noise", "classifier": NoGradient()}, "loss=noise uses labels .* give mse or denoised-stability"),
-        ({"loss": "stability", "classifier": NoGradient()}, "loss=stability uses labels .* give mse or denoised-stability"),
+        ({"loss": "noise", "classifier": NoGradient()}, "loss=noise uses labels, .* give mse or denoised-stability"),
+        ({"loss": "stability", "classifier": NoGradient()}, "loss=stability uses labels, .* give mse or denoised-stability"),
         ({"loss": "mse+noise"}, "losses of denoisers are not added to others"),
         ({"loss": "mse", "mixup": 1.0}, "leave these out"),
         ({"loss": "mse", "network": nn.Identity()}, "no parameter of Identity is to be trained"),

@@ -55,8 +55,6 @@ DENOISER = (
     0.0001,
     "crop-flip",
     "picture",
-    "noise",
-    True,
 )
 SALMAN = "Salman et al. 2020, published script"
 
@@ -88,8 +86,8 @@ PRINTED = {
     "chapter-4-cifar": Printed("thesis, 4.4", *B1, nesterov=True),
     "chapter-4-stability-cifar": Printed("thesis, 4.4", *B1, loss="stability:weight=6", nesterov=True),
     "chapter-4-imagenet": Printed("thesis, 4.4", *B1_IMAGENET, nesterov=True),
-    "section-B.4-stability": Printed(SALMAN, "cifar10", "dncnn", *DENOISER, optimizer="adamw"),
-    "section-B.4-mse": Printed(SALMAN, "cifar10", "dncnn", *DENOISER, optimizer="adamw"),
+    "section-B.4-stability": Printed(SALMAN, "cifar10", "dncnn", *DENOISER, "denoised-stability", True, optimizer="adamw"),
+    "section-B.4-mse": Printed(SALMAN, "cifar10", "dncnn", *DENOISER, "mse", True, optimizer="adamw"),
     "section-B.4-retrained": Printed("thesis, B.4 (3)", "cifar10", "dncnn > wideresnet40-2", *B1[2:], nesterov=True),
     "table-D.1": Printed(
         "thesis, Table D.1", "mnist", "wong-mnist:std=0.00975907", 200, 128, [(1, 200, 0.001)], 0.0005,

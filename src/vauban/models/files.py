@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shlex
@@ -94,9 +95,18 @@ def load(
 def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
     """Return loaded models as one, with one text and one fingerprint."""
     spec = str(checked(replace(whole, parts=tuple(str(part.spec) for part in parts))))
-    module = assembled(whole, [part.module for part in parts]).eval().requires_grad_(False)
+    module = assembled(whole, _apart([part.module for part in parts])).eval().requires_grad_(False)
     code = "".join(part.code for part in parts)
     return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), {}, code)
+
+
+def _apart(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """The modules, copied where an earlier one has the same tensors: each part has its own, as when it is read from a file."""
+    found: list[nn.Module] = []
+    for module in modules:
+        known = {id(tensor) for earlier in found for tensor in earlier.parameters()}
+        found.append(copy.deepcopy(module) if any(id(t) in known for t in module.parameters()) else module)
+    return found
 
 
 def sides(spec: str) -> tuple[int | None, int | None]:

@@ -18,11 +18,11 @@ def mse(denoised: torch.Tensor, pictures: torch.Tensor) -> torch.Tensor:
 
     `denoised`: [views, b, ...], or [b, ...] for one view. `pictures`: [b, ...].
     """
-    together = denoised if denoised.dim() > pictures.dim() else denoised[None]
+    together = denoised[None] if denoised.shape == pictures.shape else denoised
     if together.shape[1:] != pictures.shape:
         raise BadInput(
-            f"mse: the network returned {list(together.shape[2:])} for views of pictures {list(pictures.shape[1:])}: a network "
-            "that returns pictures is needed, such as dncnn or unet"
+            f"mse compares views {list(together.shape)} with pictures {list(pictures.shape)}: a network that returns pictures is "
+            "needed, such as dncnn or unet"
         )
     return mse_loss(together.flatten(0, 1), repeated(pictures, len(together)))
 
