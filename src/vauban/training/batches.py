@@ -115,7 +115,7 @@ class Streamed:
         self.data, self.device, self.workers, self.size = data, device, workers, len(data)
         if self.size == 0:
             raise BadInput("the data set is empty: at least one picture with its label is needed")
-        self._collate = self._pair if labels else self._picture
+        self.labels, self._collate = labels, self._pair if labels else self._picture
         x, _ = self._collate([data[0]])
         self.shape, self.levels = x.shape[1:], 255 if x.dtype == torch.uint8 else None
         if classes is None and labels:
@@ -151,7 +151,7 @@ class Streamed:
             pin_memory=self.device.type == "cuda",
         )
         for x, y in loader:
-            if not 0 <= int(y.min()) <= int(y.max()) < self.classes:
+            if self.labels and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
                 raise BadInput(
                     f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
                 )

@@ -45,11 +45,6 @@ class Frozen:
         spec = given.spec if isinstance(given, LoadedModel) else None
         return cls(module, spec, fingerprint(spec or type(module).__qualname__, module))
 
-    def to(self, device: torch.device) -> Frozen:
-        """The same, after its module was moved to a device."""
-        self.module.to(device)
-        return self
-
     def check(self, denoiser: str) -> None:
         """Refuse the text of a denoiser that cannot stand in front of this classifier."""
         if self.spec is not None:

@@ -145,9 +145,10 @@ def train(
         views = torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device)
         check_network(module, views, source.classes, pictures=not loss.classifies or frozen is not None)
         if frozen is not None:
-            frozen.to(own_device).check(name_of(network))
-            check_network(frozen.behind(module), views, source.classes)
-            module = frozen.behind(module) if loss.classifies else module
+            frozen.check(name_of(network))
+            pair = frozen.behind(module).to(own_device)
+            check_network(pair, views, source.classes)
+            module = pair if loss.classifies else module
         about = (source.shape, source.levels, source.classes, own_device, group)
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)

@@ -209,7 +209,7 @@ class Updater:
 
 
 def _right(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The share of views answered right; NaN where the network returns no scores of classes, or labels are not known (below 0)."""
+    """The share of views answered right; NaN where there are no scores of classes, or labels are not known (below 0)."""
     if scores.dim() != 3:
         return torch.full((), torch.nan, device=scores.device)
     right = (scores.argmax(2) == labels).float().mean()
