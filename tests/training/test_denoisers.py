@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import vauban as vb
 from vauban import models
 from vauban.cli import app
-from vauban.data import Dataset
+from vauban.data import Dataset, load
 from vauban.errors import BadInput, RunRefused
 from vauban.models.denoised import Denoised
 from vauban.training import Validation
@@ -357,3 +358,22 @@ def test_the_recipes_of_b_4_can_be_run(folder: Path) -> None:
     vauban(f"{start} --recipe section-B.4-retrained {pair} --init alone.safetensors --out pair.safetensors")
     assert models.load("pair.safetensors").num_classes == 3
     assert not [one.name for one in RECIPES.values() if one.missing and one.name.startswith("section-B.4")]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "denoisers.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, commands = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("python", "sh"))
+    Path("clean.py").write_text(code)
+    torch.save(models.build("clean:make", seed=0).state_dict(), "clean.pt")
+    digits = load("mnist:split=train").select(limit=8)
+    np.savez("unlabelled.npz", images=digits.images)
+    for name in ("held", "labelled"):
+        np.savez(f"{name}.npz", images=digits.images, labels=digits.labels)
+    texts = dict(re.findall(r'^(\w+)="(.*)"$', commands, re.MULTILINE))
+    for command in re.findall(r"^vauban \$(.*)$", commands, re.MULTILINE):
+        name, _, rest = command.partition(" ")
+        vauban(f"{texts[name]} {rest} --limit 8 " + ("-n 100" if name == "certify" else "--batch-size 4"))
+    assert len(list(Path("runs").iterdir())) == 4
