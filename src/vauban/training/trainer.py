@@ -15,14 +15,14 @@ import torch
 from vauban.engine.failed_calls import reason
 from vauban.errors import ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
-from vauban.models import save
+from vauban.models.files import TRAINED_SMOOTHING, save
 from vauban.smoothing import Smoothing
 from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
 from vauban.training.distributed import processes
 from vauban.training.graphs import Recorded
-from vauban.training.origins import check_network, described, initial, name_of
+from vauban.training.origins import check_network, described, fitted, initial, name_of
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -105,13 +105,14 @@ def train(
 ) -> Trained:
     """Train a network on views of `data`; the caller's module stays as it was, and the trained one is returned.
 
-    `network`: a module, or the spec of an architecture. `data`: a data set of `vauban.data`, arrays (x, y), or a torch data
-    set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as keywords (epochs=, loss=, lr=, …).
-    `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every minute and when interrupted. The
-    same call resumes from it with the same results as an uninterrupted one (bit for bit on a CPU). A log `….train.jsonl` is
-    kept beside it too. `validation`: pictures held out; the weights returned are then those with the best certified accuracy.
-    `callbacks` are called with the progress; one that returns True ends the training. `init`: weights to start from, a file
-    or a checkpoint. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted.
+    `network`: a module, or the spec of an architecture, whose sides are set by the data. `data`: a data set of `vauban.data`,
+    arrays (x, y), or a torch data set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as
+    keywords (epochs=, loss=, lr=, …). `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every
+    minute and when interrupted. The same call resumes from it with the same results as an uninterrupted one (bit for bit on a
+    CPU). A log `….train.jsonl` is kept beside it too. `validation`: pictures held out; the weights returned are then those
+    with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
+    `init`: weights to start from, a file or a checkpoint. `compile`: torch.compile, by default on a GPU. After `stop_after`
+    steps it ends as if interrupted.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -129,11 +130,13 @@ def train(
         if files is not None and group.first:
             files.refuse_existing(overwrite)
         source = source_of(data, own_device, classes, workers)
+        view_shape = smoothing.view_shape(source.shape)
+        network = fitted(network, view_shape, source.classes)
         module = initial(network, recipe.seed, start).to(own_device)
-        check_network(module, torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device), source.classes)
         about = (source.shape, source.levels, source.classes, own_device, group)
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)
+        check_network(module, torch.zeros(2, *view_shape, device=own_device), source.classes)
         made_by = described(network, source, smoothing, recipe, start, validation)
         loop = _Loop(updater, source, files, made_by, validation, calls)
         trained = loop.result(loop.run(stop_after))
@@ -147,7 +150,7 @@ def _save(files: Files, trained: Trained, name: str, smoothing: Smoothing, made_
     last = trained.history[-1]
     metadata = {
         "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
-        "trained_smoothing": str(smoothing.spec),
+        TRAINED_SMOOTHING: str(smoothing.spec),
         "step": f"{trained.step} of {last.steps}",
         BASE_ACCURACY: f"{trained.accuracy:.4f}",
     }
