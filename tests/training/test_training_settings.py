@@ -13,7 +13,7 @@ from vauban.models import load as load_model
 from vauban.models.files import read_weights
 from vauban.smoothing import Gaussian, build
 from vauban.training import Recipe, TrainingProgress, train, trainer
-from vauban.training.augment import augment, cut_pixels, cut_windows, mixed
+from vauban.training.augment import augment, cut_pixels, cut_slices, mixed
 from vauban.training.losses import LOSSES, Batch, Loss
 
 DATA = pictures()
@@ -119,14 +119,14 @@ def test_a_flip_mirrors_about_half_of_the_pictures() -> None:
 
 
 @pytest.mark.parametrize("flips", [False, True])
-def test_parts_cut_by_rows_are_those_cut_by_pixels(flips: bool) -> None:
+def test_parts_cut_one_by_one_are_those_cut_by_pixels(flips: bool) -> None:
     padded = torch.randint(0, 256, (40, 3, 12, 14), dtype=torch.uint8)
     down, right = words(40)[:, 0] % 5, words(40)[:, 1] % 5
     mirrored = words(40)[:, 2] % 2 == 0 if flips else None
-    rows = cut_windows(padded, 8, 10, down, right, mirrored)
-    assert torch.equal(rows, cut_pixels(padded, 8, 10, down, right, mirrored))
+    parts = cut_slices(padded, 8, 10, down, right, mirrored)
+    assert torch.equal(parts, cut_pixels(padded, 8, 10, down, right, mirrored))
     first = padded[0, :, down[0] : down[0] + 8, right[0] : right[0] + 10]
-    assert torch.equal(rows[0], first.flip(2) if mirrored is not None and mirrored[0] else first)
+    assert torch.equal(parts[0], first.flip(2) if mirrored is not None and mirrored[0] else first)
 
 
 def test_a_resized_crop_is_an_enlarged_part() -> None:

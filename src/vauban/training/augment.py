@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch.nn.functional import grid_sample, one_hot, pad
 
@@ -39,7 +40,7 @@ def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Ten
     padded = pad(pictures, (reach,) * 4) if reach else pictures
     down, right = (words[:, i] % (2 * reach + 1) for i in (0, 1))
     mirrored = None if kind == "shift" else _mirrored(words)
-    cut = cut_windows if pictures.device.type == "cpu" else cut_pixels
+    cut = cut_slices if pictures.device.type == "cpu" and not torch.compiler.is_compiling() else cut_pixels
     return cut(padded, pictures.shape[-2], pictures.shape[-1], down, right, mirrored)
 
 
@@ -60,7 +61,7 @@ def cut_pixels(
     return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-def cut_windows(
+def cut_slices(
     padded: torch.Tensor,
     height: int,
     width: int,
@@ -68,10 +69,13 @@ def cut_windows(
     right: torch.Tensor,
     mirrored: torch.Tensor | None,
 ) -> torch.Tensor:
-    """As `cut_pixels`, row by row: a third of its time on a CPU."""
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
-    parts = windows[torch.arange(len(padded)), :, down, right]
-    return parts if mirrored is None else torch.where(mirrored[:, None, None, None], parts.flip(3), parts)
+    """As `cut_pixels`, one picture after another: a tenth of its time on a CPU."""
+    source, flips = padded.numpy(), [False] * len(padded) if mirrored is None else mirrored.tolist()
+    parts = np.empty((*source.shape[:2], height, width), source.dtype)
+    for part, picture, top, left, flip in zip(parts, source, down.tolist(), right.tolist(), flips, strict=True):
+        cut = picture[:, top : top + height, left : left + width]
+        part[:] = cut[:, :, ::-1] if flip else cut
+    return torch.from_numpy(parts)
 
 
 def mixed(
