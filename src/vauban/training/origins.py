@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from vauban.engine.network import called, scores_of
 from vauban.errors import BadInput
 from vauban.files import sha256
+from vauban.models import canonical, fitting_views
 from vauban.models.files import construct, fill
 from vauban.models.weights import fit, read_weights
 from vauban.smoothing import Smoothing
@@ -20,6 +22,11 @@ from vauban.training.checkpoints import SUFFIX, read_state
 from vauban.training.denoising import Frozen, start_from
 from vauban.training.recipe import Recipe
 from vauban.training.validation import Validation
+
+
+def fitted(network: torch.nn.Module | str, view_shape: Sequence[int], classes: int) -> torch.nn.Module | str:
+    """A text with the sides of the views filled in where it leaves them out; a module as it is."""
+    return canonical(fitting_views(network, view_shape, classes)) if isinstance(network, str) else network
 
 
 def initial(network: torch.nn.Module | str, seed: int, init: Path | None) -> torch.nn.Module:

@@ -103,7 +103,7 @@ class Updater:
         self.done.fill_(step / steps)
         if self.device.type == "cpu":  # dropout draws the same after a resumption
             place = step * self.processes.world + self.processes.rank
-            torch.default_generator.manual_seed((Seed.of(self.recipe.seed).key + place) % 2**63)
+            torch.default_generator.manual_seed((self.views.seed.key + place) % 2**63)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(self.recipe.rate(step, steps))
