@@ -46,8 +46,8 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-<<<<<<< HEAD
-            help="losses joined by +, such as stability:weight=6; of a denoiser mse, denoised-stability [by recipe, else noise]"
+            help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
+            "stability:weight=6; of a denoiser mse or denoised-stability [noise]"
         ),
     ] = None,
     classifier: Annotated[
@@ -58,16 +58,6 @@ def train(
         ),
     ] = None,
     weights: Annotated[str | None, typer.Option(help="state dict for --classifier: .safetensors, .pt or .pth")] = None,
-    epochs: Annotated[float | None, typer.Option(help="times every picture is seen " + _OWN.format(10))] = None,
-    batch_size: Annotated[int | None, typer.Option(help="pictures per update " + _OWN.format(128))] = None,
-    accumulate: Annotated[int | None, typer.Option(help="parts in which a batch is computed " + _OWN.format(1))] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd " + _OWN.format("adamw"))] = None,
-    lr: Annotated[float | None, typer.Option(help="highest learning rate " + _OWN.format(0.001))] = None,
-=======
-            help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
-            "stability:weight=6 [noise]"
-        ),
-    ] = None,
     epochs: Annotated[float | None, typer.Option(help="how often every picture is seen [10]")] = None,
     batch_size: Annotated[int | None, typer.Option(help="pictures per update, over all GPUs [128]")] = None,
     accumulate: Annotated[
@@ -76,7 +66,6 @@ def train(
     optimizer: Annotated[str | None, typer.Option(help="adamw or sgd [adamw]")] = None,
     momentum: Annotated[float | None, typer.Option(help="momentum of sgd [0.9]")] = None,
     lr: Annotated[float | None, typer.Option(help="highest learning rate [0.001]")] = None,
->>>>>>> trainer
     schedule: Annotated[
         str | None, typer.Option(help="cosine, constant, onecycle or step:at=30/60,factor=0.1 [cosine]")
     ] = None,
@@ -105,12 +94,8 @@ def train(
     validate: Annotated[
         int | None,
         typer.Option(
-<<<<<<< HEAD
-            help="training pictures held out, to choose the best weights [200, or a twentieth; 0: none, as for a denoiser]"
-=======
             help="training pictures held out, by which the best weights are chosen; 0: none, the last weights [200, at most a "
-            "twentieth of all]"
->>>>>>> trainer
+            "twentieth of all; for a denoiser 0]"
         ),
     ] = None,
     radius: Annotated[
@@ -118,13 +103,10 @@ def train(
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="votes for each held-out picture")] = 200,
     times: Annotated[int, typer.Option(min=1, help="how often held-out pictures are tried")] = 10,
-<<<<<<< HEAD
     init: Annotated[
-        Path | None, typer.Option(help="weights to start from (a file, or a checkpoint); of 'D > A' those of D will do")
+        Path | None,
+        typer.Option(help="weights to start from, a file or a checkpoint; of 'D > A' those of D will do [random]"),
     ] = None,
-=======
-    init: Annotated[Path | None, typer.Option(help="weights to start from, a file or a checkpoint [random]")] = None,
->>>>>>> trainer
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
@@ -150,11 +132,8 @@ def train(
     from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
-<<<<<<< HEAD
-    from vauban.training.losses import build as build_loss
-=======
     from vauban.training.distributed import in_first_process
->>>>>>> trainer
+    from vauban.training.losses import build as build_loss
     from vauban.training.recipes import named
 
     if out is None:
@@ -172,21 +151,14 @@ def train(
     given |= {"seed": seed, "accumulate": accumulate, "masks": masks, "momentum": momentum}
     settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
     selected = load_some(with_split(data, "train"), every, limit)
-<<<<<<< HEAD
     learns = build_loss(settings.loss)
     frozen = _classifier(classifier, weights)
     learns.check_shape(law, Size(selected.images.shape[1:]))
     spec = _architecture(model, chosen, law, selected, learns)
     held = 0 if validate is None and not learns.uses_labels else validate
     kept, validation = _held_out(selected, held, radius, votes, times, settings.seed)
-    steps = settings.steps(len(kept))
-    if chosen is not None and chosen.note and not json:
-=======
-    spec = _architecture(model, chosen, law, selected)
-    kept, validation = _held_out(selected, validate, radius, votes, times, settings.seed)
     quiet = json or not in_first_process()
     if chosen is not None and chosen.note and not quiet:
->>>>>>> trainer
         typer.echo(f"{chosen.name}: {chosen.note}", err=True)
     with common.progress(f"training {spec.split(':')[0]}", settings.steps(len(kept)), "steps", quiet) as advance:
         callbacks = [_Shown(advance, quiet), *_tensorboard(tensorboard)]
@@ -194,13 +166,9 @@ def train(
             spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
             classifier=frozen, overwrite=overwrite,
         )  # fmt: skip
-<<<<<<< HEAD
-    how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
-    _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
-=======
     if in_first_process():
-        _print_result(out, spec, trained, json)
->>>>>>> trainer
+        how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
+        _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
 
 
 class _Shown:
@@ -213,12 +181,8 @@ class _Shown:
         self.advance(progress.step - self.step)
         self.step = progress.step
         found = progress.validated
-<<<<<<< HEAD
-        if found is not None and not self.json:
-            views = "" if isnan(progress.accuracy) else f", accuracy on views {progress.accuracy:.3f}"
-=======
         if found is not None and not self.quiet:
->>>>>>> trainer
+            views = "" if isnan(progress.accuracy) else f", accuracy on views {progress.accuracy:.3f}"
             held_out = (
                 f"on views {found.base_accuracy:.3f}, smoothed {found.accuracy:.3f}, certified at {found.radius:.4g}"
             )

@@ -23,12 +23,8 @@ from vauban.training.checkpoints import Files
 from vauban.training.denoising import Frozen, voter
 from vauban.training.distributed import processes
 from vauban.training.graphs import Recorded
-<<<<<<< HEAD
 from vauban.training.losses import build as build_loss
-from vauban.training.origins import check_network, described, initial, name_of
-=======
 from vauban.training.origins import check_network, described, fitted, initial, name_of
->>>>>>> trainer
 from vauban.training.recipe import Recipe
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -112,26 +108,15 @@ def train(
 ) -> Trained:
     """Train a network on views of `data`; the caller's module stays as it was, and the trained one is returned.
 
-<<<<<<< HEAD
-    `network`: a module, or the spec of an architecture. `data`: a data set of `vauban.data`, arrays (x, y), or a torch data
-    set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as keywords (epochs=, loss=, lr=, …).
-    `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every minute and when interrupted. The
-    same call resumes from it with the same results as an uninterrupted one (bit for bit on a CPU). A log `….train.jsonl` is
-    kept beside it too. `validation`: pictures held out; the weights returned are then those with the best certified accuracy.
-    `callbacks` are called with the progress; one that returns True ends the training. `init`: weights to start from, a file
-    or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do. `classifier`: the network is a denoiser, trained
-    by mse or denoised-stability for this frozen classifier, and the pair is returned. `compile`: torch.compile, by default on a
-    GPU. After `stop_after` steps it ends as if interrupted.
-=======
     `network`: a module, or the spec of an architecture, whose sides are set by the data. `data`: a data set of `vauban.data`,
     arrays (x, y), or a torch data set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as
     keywords (epochs=, loss=, lr=, …). `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every
     minute and when interrupted. The same call resumes from it with the same results as an uninterrupted one (bit for bit on a
     CPU). A log `….train.jsonl` is kept beside it too. `validation`: pictures held out; the weights returned are then those
     with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
-    `init`: weights to start from, a file or a checkpoint. `compile`: torch.compile, by default on a GPU. After `stop_after`
-    steps it ends as if interrupted.
->>>>>>> trainer
+    `init`: weights to start from, a file or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do.
+    `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
+    returned. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -154,11 +139,12 @@ def train(
         group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
-<<<<<<< HEAD
         source = source_of(data, own_device, classes, workers, labels=loss.uses_labels)
         loss.check_shape(smoothing, source.shape)
+        view_shape = smoothing.view_shape(source.shape)
+        network = fitted(network, view_shape, source.classes)
         module = initial(network, recipe.seed, start).to(own_device)
-        views = torch.zeros(2, *smoothing.view_shape(source.shape), device=own_device)
+        views = torch.zeros(2, *view_shape, device=own_device)
         check_network(module, views, source.classes, pictures=not loss.classifies or frozen is not None)
         if frozen is not None:
             frozen.check(name_of(network))
@@ -170,18 +156,6 @@ def train(
         updater = Updater(module, smoothing, recipe, *about, compiles)
         made_by = described(network, source, smoothing, recipe, start, validation, frozen)
         loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
-=======
-        source = source_of(data, own_device, classes, workers)
-        view_shape = smoothing.view_shape(source.shape)
-        network = fitted(network, view_shape, source.classes)
-        module = initial(network, recipe.seed, start).to(own_device)
-        about = (source.shape, source.levels, source.classes, own_device, group)
-        compiles = own_device.type == "cuda" if compile is None else compile
-        updater = Updater(module, smoothing, recipe, *about, compiles)
-        check_network(module, torch.zeros(2, *view_shape, device=own_device), source.classes)
-        made_by = described(network, source, smoothing, recipe, start, validation)
-        loop = _Loop(updater, source, files, made_by, validation, calls)
->>>>>>> trainer
         trained = loop.result(loop.run(stop_after))
         if files is not None and trained.finished and group.first:
             _save(files, trained, name_of(network), smoothing, made_by, frozen)
