@@ -67,7 +67,7 @@ class TooHigh(Streamed):
     ("data", "words"),
     [
         (Dataset(DATA.images, None, 3, DATA.class_names, "squares"), "squares has no labels"),
-        ((DATA.images, None), "y is None: a label for each input is needed"),
+        ((DATA.images, None), "has no labels to train on"),
         ((DATA.images, np.eye(3)[DATA.labels]), "y is of type float64: labels must be whole numbers"),
         ((DATA.images, DATA.labels[:-1]), "60 inputs and 59 labels"),
         ((torch.full((60, 1, 8, 8), torch.nan), DATA.labels), "NaN"),

@@ -140,6 +140,7 @@ def train(
         if files is not None and group.first:
             files.refuse_existing(overwrite)
         source = source_of(data, own_device, classes, workers, labels=loss.uses_labels)
+        loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         loss.check_shape(smoothing, source.shape)
         view_shape = smoothing.view_shape(source.shape)
         network = fitted(network, view_shape, source.classes)
