@@ -1,0 +1,204 @@
+"""What `attack` is asked to attack: a run or its certificates, a smoothed classifier, or a base classifier alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.attacks.targets import BaseTarget, SmoothedTarget, Target
+from vauban.certificates import Certificates
+from vauban.engine.fingerprint import model_fingerprint, model_name
+from vauban.engine.network import BaseClassifier
+from vauban.errors import BadInput
+from vauban.files import arrays_sha256
+from vauban.inputs import Batch, collect, prepare
+from vauban.replay import run_classifier, run_inputs
+from vauban.runs.run import Run
+from vauban.smoothed import SmoothedClassifier
+from vauban.threats import Threat, named
+
+NONE = "none"
+"""The smoothing of an undefended classifier, as text."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A target, m inputs `x` [m, ...] with the labels [m] that an attack must remove from the top k, and their certificates.
+
+    `truth` [m]: true labels, or None. `radius` [m]: certified radii in `threat`, NaN where nothing is certified, and `certs`
+    their source; None without certificates. `about`: what identifies all this, as JSON. `command`: options of `vauban predict`
+    that ask the same classifier.
+    """
+
+    target: Target
+    x: torch.Tensor
+    index: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    threat: Threat
+    certs: Certificates | None
+    radius: NDArray[np.float64]
+    about: dict[str, Any]
+    command: str
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Which inputs [m] have a certificate."""
+        return ~np.isnan(self.radius)
+
+
+def subject_of(
+    given: Any,
+    data: Any = None,
+    y: Any = None,
+    *,
+    model: Any = None,
+    certificates: Certificates | None = None,
+    threat: str | None = None,
+    k: int | None = None,
+    every: int = 1,
+    limit: int | None = None,
+    num_classes: int | None = None,
+    device: torch.device | str | None = None,
+    views: int,
+    votes: int,
+    confirm_votes: int,
+    seed: int,
+) -> Subject:
+    """Resolve the arguments of `attack`; see there."""
+    opened = Run.open(given) if isinstance(given, str | Path) else given
+    if isinstance(opened, Run):
+        certificates = opened.certificates() if certificates is None else certificates
+        opened = certificates
+    elif hasattr(opened, "manifest") and not isinstance(opened, Certificates):
+        raise BadInput(f"{given} is no run of a smoothed classifier: attacks on inputs need one; see docs/attacks.md")
+    manifest = None
+    if isinstance(opened, Certificates):
+        certificates, manifest = opened, None if opened.record is None else opened.record.manifest
+        if manifest is None:
+            raise BadInput(
+                "these certificates were derived from bare counts, and nothing says of which classifier: attack the smoothed "
+                "classifier, and give them as certificates="
+            )
+        if model is None or data is None:
+            raise BadInput("a run keeps neither model nor inputs: give model= and data= (--model and --data)")
+        opened = run_classifier(manifest, model, device)
+    if data is None:
+        raise BadInput("there is nothing to attack: give inputs, or a data set (--data)")
+    levels, batch = _inputs(opened, manifest, data, y, num_classes)
+    shape = batch.shape
+    if k is not None and certificates is not None and k != certificates.k:
+        raise BadInput(f"k={k}, and the certificates are for k={certificates.k}: leave k out")
+    top = certificates.k if certificates is not None else k or 1
+    settings: dict[str, Any] = {"levels": levels, "k": top}
+    if isinstance(opened, SmoothedClassifier):
+        settings |= {"views": views, "votes": votes, "confirm_votes": confirm_votes, "seed": seed}
+        target: Target = SmoothedTarget(opened, shape, **settings)
+        own = opened.smoothing.threat if certificates is None else certificates.threat
+    else:
+        target, own = BaseTarget(opened, num_classes, device=device, **settings), None
+    if own is None and threat is None:
+        raise BadInput("a classifier without smoothing has no threat of its own: give threat= (--threat l2, l1, linf, l0, …)")
+    aim = named(threat) if threat is not None and (own is None or threat != own.name) else own
+    assert aim is not None
+    certs = certificates if certificates is None or aim == own else certificates.in_threat(aim.name, tuple(shape))
+    x = batch.inputs.values
+    x = x.float() / levels if levels else x.float()
+    chosen, radius, labels, truth = _matched(batch, certs, target, x)
+    chosen = chosen[::every][:limit]
+    about = _about(opened, batch, manifest, target, aim, labels[chosen], radius[chosen], certs)
+    return Subject(
+        target,
+        x[chosen].to(target.device),
+        batch.index[chosen],
+        labels[chosen],
+        None if truth is None else truth[chosen],
+        aim,
+        certs,
+        radius[chosen],
+        about,
+        _command(opened, manifest),
+    )
+
+
+def _inputs(opened: Any, manifest: Any, data: Any, y: Any, num_classes: int | None) -> tuple[int | None, Batch]:
+    if isinstance(opened, SmoothedClassifier):
+        batch = opened.collect(data, y) if manifest is None else run_inputs(manifest, opened, data)
+    else:
+        batch = collect(data, y, None, prepare, num_classes)
+    return batch.inputs.levels, batch
+
+
+def _matched(
+    batch: Batch, certs: Certificates | None, target: Target, x: torch.Tensor
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Positions that are attacked, and for all inputs the radius, the label to remove and the true label.
+
+    Without certificates the label is the true one, or the answer of the classifier where that is not known.
+    """
+    radius, everyone = np.full(len(batch), np.nan), np.arange(len(batch))
+    if certs is None:
+        answers = batch.labels
+        if answers is None:
+            answers = torch.cat([target.hard(part.to(target.device)) for part in x.split(32)]).argmax(1).cpu().numpy()
+        return everyone, radius, answers, batch.labels
+    where = {int(number): position for position, number in enumerate(batch.index)}
+    missing = [int(number) for number in certs.index if int(number) not in where]
+    if missing:
+        raise BadInput(f"the certificates speak of input {missing[0]}, which {batch.spec} does not have: give their inputs")
+    chosen = np.array([where[int(number)] for number in certs.index], dtype=np.int64)
+    labels, truth = np.zeros(len(batch), dtype=np.int64), certs.truth if certs.truth is not None else None
+    labels[chosen] = certs.label
+    radius[chosen] = np.where(certs.abstained, np.nan, certs.radius)
+    known = batch.labels
+    if truth is not None:
+        known = np.zeros(len(batch), dtype=np.int64)
+        known[chosen] = truth
+    return chosen, radius, labels, known
+
+
+def _about(
+    opened: Any,
+    batch: Batch,
+    manifest: Any,
+    target: Target,
+    threat: Threat,
+    labels: NDArray[np.int64],
+    radius: NDArray[np.float64],
+    certs: Certificates | None,
+) -> dict[str, Any]:
+    """What identifies an attack besides its own settings."""
+    if isinstance(opened, SmoothedClassifier):
+        smoothing, (spec, fingerprint) = str(opened.smoothing.spec), opened.identity()
+    else:
+        base = opened if isinstance(opened, BaseClassifier) else BaseClassifier(opened)
+        smoothing, spec = NONE, base.spec or model_name(base.module)
+        fingerprint = base.current_fingerprint() or model_fingerprint(base.module, spec)
+    return {
+        "run": None if manifest is None else manifest.identity,
+        "model": {"spec": spec, "sha256": fingerprint},
+        "data": {"spec": batch.spec, "sha256": batch.sha256},
+        "smoothing": smoothing,
+        "threat": threat.name,
+        "k": target.k,
+        "alpha": None if certs is None or certs.exact else certs.alpha,
+        "claims": arrays_sha256(labels, radius),
+    }
+
+
+def _command(opened: Any, manifest: Any) -> str:
+    """Options of `vauban predict` that ask the same classifier."""
+    if not isinstance(opened, SmoothedClassifier):
+        return ""
+    words = f"--smoothing {opened.smoothing.spec} --model {opened.identity()[0]} --precision {opened.network.precision}"
+    if opened.compile:
+        words += " --tune" if opened.compile == "tuned" else " --compile"
+    return words if opened.network.stochastic is None else f"{words} --stochastic {opened.network.stochastic}"
