@@ -139,10 +139,10 @@ def run_classifier(
     return smoothed
 
 
-def run_inputs(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Batch:
-    """The inputs of the run, from the whole data set; refused unless they have the manifest's hash."""
+def run_inputs(manifest: Manifest, smoothed: SmoothedClassifier, data: Any, y: Any = None) -> Batch:
+    """The inputs of the run, from the whole data set (arrays: with labels y); refused unless they have the manifest's hash."""
     own = manifest.data
-    whole = smoothed.collect(data)
+    whole = smoothed.collect(data, y)
     where = {int(number): position for position, number in enumerate(whole.index)}
     missing = [number for number in own.index if number not in where]
     if missing:

@@ -20,8 +20,9 @@ class MinimumNorm(Attack):
     """Direction and norm are decoupled: a step follows the gradient, and the norm shrinks where the input is adversarial and
     grows where it is not. [Rony2019] [Pintor2021]
 
-    Steps are adversarial by the scores; every fifth step the nearest of those is judged by hard labels, and where they disagree
-    a larger margin is asked for. Step n depends on n only, so that further steps and restarts only add to what is found.
+    Steps are adversarial by the scores; every fifth step the nearest of those is judged by hard labels. Where they disagree a
+    larger margin is asked for, and as long as nothing is found the same direction is followed further. Step n depends on n
+    only, so that further steps and restarts only add to what is found.
     """
 
     threats: ClassVar = NORMS
@@ -82,8 +83,8 @@ class MinimumNorm(Attack):
         if not len(rows):
             return asked, nearest
         better = search.offer(search.x[rows] + near[rows], rows)
-        if bool(better.any()):
-            search.reach(near[rows[better]], rows[better], halvings=3)
+        useful = better | ~search.found()[rows]
+        search.reach(near[rows[useful]], rows[useful], 3, better[useful])
         refused = rows[~better]
         asked[refused] = 1.5 * asked[refused] + 0.05
         nearest[refused] = torch.inf

@@ -48,8 +48,7 @@ class ProjectedGradient(Attack):
                 start = _start(x[rows], radius[rows], threat, generator, at_random=restart > 0)
                 change = self._ascend(target, x[rows], labels[rows], radius[rows], start, threat)
                 better = search.offer(x[rows] + change, rows)
-                if bool(better.any()):
-                    search.reach(change[better], rows[better], halvings=4)
+                search.reach(change[better], rows[better], 4, torch.ones_like(better[better]))
                 low[rows[~better]] = radius[rows[~better]]
                 high = search.radii()
                 radius = torch.where(high.isfinite(), (low + high) / 2, 2 * radius)

@@ -65,8 +65,7 @@ class RandomSearch(Attack):
         rows = (most > asked).nonzero()[:, 0]
         if len(rows):
             better = search.offer(search.x[rows] + change[rows], rows)
-            if bool(better.any()):
-                search.reach(change[rows[better]], rows[better], halvings=3)
+            search.reach(change[rows[better]], rows[better], 3, torch.ones_like(better[better]))
             fresh[rows[better]] = True
             asked[rows[~better]] = (1.5 * most[rows[~better]]).clamp(min=0.02)
         return fresh

@@ -21,7 +21,7 @@ from vauban.attacks.base import Attack, Found, build, fitting, unfit
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
 from vauban.attacks.norms import NORMS
 from vauban.attacks.results import Attacked, InputResult
-from vauban.attacks.subjects import Subject, subject_of
+from vauban.attacks.subjects import SearchNoise, Subject, subject_of
 from vauban.attacks.targets import CONFIRM_VOTES, VIEWS, VOTES, as_given
 from vauban.attacks.distances import distance
 from vauban.certificates import Certificates
@@ -132,10 +132,7 @@ def attack(
             limit=limit,
             num_classes=num_classes,
             device=device,
-            views=views,
-            votes=votes,
-            confirm_votes=confirm_votes,
-            seed=_number(secret, "noise"),
+            search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise")),
         )
         chosen = _chosen(attacks, found)
         settings = {"vauban": __version__, **found.about, **numbers, "attacks": [str(one.spec) for one in chosen]}

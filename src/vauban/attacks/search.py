@@ -56,13 +56,21 @@ class Search:
             self.best[own[i]], self.distance[own[i]] = made[i], far[i]
         return better
 
-    def reach(self, direction: torch.Tensor, rows: torch.Tensor | None = None, halvings: int = 8) -> None:
-        """Search along `direction` [n, ...] from the inputs `rows`: outward until one is adversarial, then by bisection.
-
-        A direction of length t has its end at t = 1; up to 2 is tried.
+    def reach(
+        self,
+        direction: torch.Tensor,
+        rows: torch.Tensor | None = None,
+        halvings: int = 8,
+        ended: torch.Tensor | None = None,
+    ) -> None:
+        """Search along `direction` [n, ...] from the inputs `rows`: outward, up to twice its length, until one is adversarial,
+        then by bisection. `ended` [n]: where the end of the direction itself is known to be adversarial.
         """
         rows = torch.arange(len(self.x), device=self.x.device) if rows is None else rows
-        low, high = torch.zeros(len(rows), device=self.x.device), torch.full((len(rows),), torch.inf, device=self.x.device)
+        low = torch.zeros(len(rows), device=self.x.device)
+        high = torch.full_like(low, torch.inf)
+        if ended is not None:
+            high[ended] = 1.0
         for t in _OUTWARD:
             going = (high == torch.inf).nonzero()[:, 0]
             if not len(going) or (t > 1 and self.target.exhausted):

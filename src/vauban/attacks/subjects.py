@@ -18,6 +18,8 @@ from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.inputs import Batch, collect, prepare
 from vauban.replay import run_classifier, run_inputs
+from vauban.runs.manifest import Manifest
+from vauban.runs.opened import OpenedRun
 from vauban.runs.run import Run
 from vauban.smoothed import SmoothedClassifier
 from vauban.threats import Threat, named
@@ -55,6 +57,16 @@ class Subject:
         return ~np.isnan(self.radius)
 
 
+@dataclass(frozen=True)
+class SearchNoise:
+    """How a smoothed classifier is searched: views behind a gradient, votes behind a hard label, fresh votes, seed of the noise."""
+
+    views: int
+    votes: int
+    confirm_votes: int
+    seed: int
+
+
 def subject_of(
     given: Any,
     data: Any = None,
@@ -68,53 +80,29 @@ def subject_of(
     limit: int | None = None,
     num_classes: int | None = None,
     device: torch.device | str | None = None,
-    views: int,
-    votes: int,
-    confirm_votes: int,
-    seed: int,
+    search: SearchNoise,
 ) -> Subject:
     """Resolve the arguments of `attack`; see there."""
-    opened = Run.open(given) if isinstance(given, str | Path) else given
-    if isinstance(opened, Run):
-        certificates = opened.certificates() if certificates is None else certificates
-        opened = certificates
-    elif hasattr(opened, "manifest") and not isinstance(opened, Certificates):
-        raise BadInput(f"{given} is no run of a smoothed classifier: attacks on inputs need one; see docs/attacks.md")
-    manifest = None
-    if isinstance(opened, Certificates):
-        certificates, manifest = opened, None if opened.record is None else opened.record.manifest
-        if manifest is None:
-            raise BadInput(
-                "these certificates were derived from bare counts, and nothing says of which classifier: attack the smoothed "
-                "classifier, and give them as certificates="
-            )
-        if model is None or data is None:
-            raise BadInput("a run keeps neither model nor inputs: give model= and data= (--model and --data)")
-        opened = run_classifier(manifest, model, device)
+    classifier, certificates, manifest = _classifier(given, data, model, certificates, device)
+    smoothed = isinstance(classifier, SmoothedClassifier)
     if data is None:
         raise BadInput("there is nothing to attack: give inputs, or a data set (--data)")
-    levels, batch = _inputs(opened, manifest, data, y, num_classes)
-    shape = batch.shape
+    if not smoothed:
+        batch = collect(data, y, None, prepare, num_classes)
+    else:
+        batch = classifier.collect(data, y) if manifest is None else run_inputs(manifest, classifier, data, y)
     if k is not None and certificates is not None and k != certificates.k:
         raise BadInput(f"k={k}, and the certificates are for k={certificates.k}: leave k out")
-    top = certificates.k if certificates is not None else k or 1
-    settings: dict[str, Any] = {"levels": levels, "k": top}
-    if isinstance(opened, SmoothedClassifier):
-        settings |= {"views": views, "votes": votes, "confirm_votes": confirm_votes, "seed": seed}
-        target: Target = SmoothedTarget(opened, shape, **settings)
-        own = opened.smoothing.threat if certificates is None else certificates.threat
+    levels, top = batch.inputs.levels, certificates.k if certificates is not None else k or 1
+    target: Target
+    if smoothed:
+        target = SmoothedTarget(classifier, batch.shape, levels=levels, k=top, **vars(search))
     else:
-        target, own = BaseTarget(opened, num_classes, device=device, **settings), None
-    if own is None and threat is None:
-        raise BadInput("a classifier without smoothing has no threat of its own: give threat= (--threat l2, l1, linf, l0, …)")
-    aim = named(threat) if threat is not None and (own is None or threat != own.name) else own
-    assert aim is not None
-    certs = certificates if certificates is None or aim == own else certificates.in_threat(aim.name, tuple(shape))
-    x = batch.inputs.values
-    x = x.float() / levels if levels else x.float()
+        target = BaseTarget(classifier, num_classes, device=device, levels=levels, k=top)
+    aim, certs = _aim(classifier, certificates, threat, batch)
+    x = batch.inputs.values.float() / levels if levels else batch.inputs.values.float()
     chosen, radius, labels, truth = _matched(batch, certs, target, x)
     chosen = chosen[::every][:limit]
-    about = _about(opened, batch, manifest, target, aim, labels[chosen], radius[chosen], certs)
     return Subject(
         target,
         x[chosen].to(target.device),
@@ -124,17 +112,51 @@ def subject_of(
         aim,
         certs,
         radius[chosen],
-        about,
-        _command(opened, manifest),
+        _about(classifier, batch, manifest, target, aim, labels[chosen], radius[chosen], certs),
+        _command(classifier),
     )
 
 
-def _inputs(opened: Any, manifest: Any, data: Any, y: Any, num_classes: int | None) -> tuple[int | None, Batch]:
-    if isinstance(opened, SmoothedClassifier):
-        batch = opened.collect(data, y) if manifest is None else run_inputs(manifest, opened, data)
+def _classifier(
+    given: Any, data: Any, model: Any, certificates: Certificates | None, device: torch.device | str | None
+) -> tuple[Any, Certificates | None, Manifest | None]:
+    """The classifier, its certificates if there are any, and the manifest of its run."""
+    opened = Run.open(given) if isinstance(given, str | Path) else given
+    if isinstance(opened, OpenedRun) and not isinstance(opened, Run):
+        raise BadInput(f"{given} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md")
+    if isinstance(opened, Run):
+        opened = opened.certificates() if certificates is None else certificates
+    if not isinstance(opened, Certificates):
+        return opened, certificates, None
+    if opened.record is None:
+        raise BadInput(
+            "these certificates were derived from bare counts, and nothing says of which classifier: attack the smoothed "
+            "classifier, and give them as certificates="
+        )
+    if model is None or data is None:
+        raise BadInput("a run keeps neither model nor inputs: give model= and data= (--model and --data)")
+    manifest = opened.record.manifest
+    return run_classifier(manifest, model, device), opened, manifest
+
+
+def _aim(
+    classifier: Any, certs: Certificates | None, threat: str | None, batch: Batch
+) -> tuple[Threat, Certificates | None]:
+    """The threat, and the certificates in it."""
+    if certs is not None:
+        own: Threat | None = certs.threat
     else:
-        batch = collect(data, y, None, prepare, num_classes)
-    return batch.inputs.levels, batch
+        own = classifier.smoothing.threat if isinstance(classifier, SmoothedClassifier) else None
+    if threat is None:
+        if own is None:
+            raise BadInput(
+                "a classifier without smoothing has no threat of its own: give threat= (--threat l2, l1, linf, l0, …)"
+            )
+        return own, certs
+    if own is not None and threat == own.name:
+        return own, certs
+    aim = named(threat)
+    return (aim, None) if certs is None else ((other := certs.in_threat(threat, tuple(batch.shape))).threat, other)
 
 
 def _matched(
@@ -194,7 +216,7 @@ def _about(
     }
 
 
-def _command(opened: Any, manifest: Any) -> str:
+def _command(opened: Any) -> str:
     """Options of `vauban predict` that ask the same classifier."""
     if not isinstance(opened, SmoothedClassifier):
         return ""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, MissingExtra
+from vauban.report.numbers import short_radius
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +84,7 @@ def gallery(attacked: Attacked, path: str | Path | BytesIO | None = None, most: 
         axes[0, column].set_title(f"input {attacked.index[i]}: {attacked.label[i]}", fontsize=8)
         axes[1, column].set_title(f"now {answer}, at {found.distance:.4g}", fontsize=8)
         proven = attacked.radius[i]
-        axes[2, column].set_title("not certified" if np.isnan(proven) else f"certified {proven:.4g}", fontsize=8)
+        axes[2, column].set_title("not certified" if np.isnan(proven) else f"certified {short_radius(proven)}", fontsize=8)
         for row in range(3):
             axes[row, column].set_axis_off()
     drawn.tight_layout()
