@@ -51,7 +51,9 @@ def test_more_restarts_are_never_weaker(attack: str) -> None:
 def test_more_views_find_the_boundary_of_a_smoothed_half_space() -> None:
     """The smoothed classifier of a half-space has the same boundary; a search stays a little beyond it, to be confirmed."""
     world = linear_world(8, inputs=3, seed=2)
-    smoothed = vb.SmoothedClassifier(world.model, "gaussian:sigma=0.25", num_classes=2, arithmetic="float", input_range=None)
+    smoothed = vb.SmoothedClassifier(
+        world.model, "gaussian:sigma=0.25", num_classes=2, arithmetic="float", input_range=None
+    )
     for views in (16, 64):
         target = SmoothedTarget(smoothed, world.x.shape[1:], levels=None, views=views, votes=1000)
         found = build("minimal:steps=30").run(target, world.x, world.labels, named("l2"), 0)

@@ -54,7 +54,7 @@ def _write(
     """Every input that was asked, in the order in which it was: its place addresses its noise."""
     folder.mkdir(exist_ok=True)
     arrays = {
-        "images": np.stack([_found(attacked, i).x for i in positions]),  # type: ignore[misc]
+        "images": np.stack([_found(attacked, i).x for i in positions]),
         "labels": attacked.label[positions],
         "originals": attacked.originals[positions],
         "index": attacked.index[positions],
@@ -83,5 +83,5 @@ def _write(
     write_json(folder / "alarm.json", said)
 
 
-def _found(attacked: Attacked, position: int) -> Any:
-    return attacked.results[position]
+def _found(attacked: Attacked, position: Any) -> Any:
+    return attacked.results[int(position)]

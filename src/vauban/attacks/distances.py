@@ -100,7 +100,9 @@ def _exponent(threat: Threat) -> float:
     try:
         return float(Fraction(threat.name.removeprefix("l")))
     except (ValueError, ZeroDivisionError):
-        raise BadInput(f"the threat {threat.name!r} has no distance between pictures here: see docs/attacks.md") from None
+        raise BadInput(
+            f"the threat {threat.name!r} has no distance between pictures here: see docs/attacks.md"
+        ) from None
 
 
 def _quasi_norm(x: torch.Tensor, other: torch.Tensor, p: float) -> Floats:

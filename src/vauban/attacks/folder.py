@@ -41,7 +41,9 @@ class AttackFolder:
         kept = read_json(file)
         unlike = next(differences(kept, json.loads(json.dumps(settings)), ignore=("vauban",)), None)
         if unlike is not None:
-            raise RunRefused(f"{self.path} holds an attack with other settings ({unlike}): give the same, or another --out")
+            raise RunRefused(
+                f"{self.path} holds an attack with other settings ({unlike}): give the same, or another --out"
+            )
         return kept
 
     def keep(self, result: InputResult) -> None:

@@ -152,9 +152,7 @@ class Attacked:
         }
 
 
-def inside(
-    distance: NDArray[np.float64], radius: NDArray[np.float64], threat: Threat
-) -> NDArray[np.bool_]:
+def inside(distance: NDArray[np.float64], radius: NDArray[np.float64], threat: Threat) -> NDArray[np.bool_]:
     """Which distances [m] are inside certified radii [m] (NaN: none): below an open ball's radius, by more than rounding, or at
     most a closed one's."""
     known = np.nan_to_num(radius, nan=-1.0)
@@ -168,6 +166,6 @@ def false_certificates_note(certified: int, alpha: float | None, alarms: int) ->
     if alpha is None:
         return f"{alarms} certificates are contradicted; they are exact, and none may be: this is an error in code or model"
     return (
-        f"{alarms} of {certified} certificates are contradicted; at alpha = {alpha:g} each, at most {certified * alpha:.3g} false "
-        "ones are expected among so many. Fresh votes err with probability at most 1e-06 for each answer"
+        f"{alarms} of {certified} certificates are contradicted; at alpha = {alpha:g} each, at most {certified * alpha:.3g} "
+        "false ones are expected among so many. Fresh votes err with probability at most 1e-06 for each answer"
     )

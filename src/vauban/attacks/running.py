@@ -18,12 +18,12 @@ import torch
 from vauban import __version__
 from vauban.attacks.alarms import raise_alarms
 from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.distances import distance
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
 from vauban.attacks.norms import NORMS
 from vauban.attacks.results import Attacked, InputResult
 from vauban.attacks.subjects import SearchNoise, Subject, subject_of
 from vauban.attacks.targets import CONFIRM_VOTES, VIEWS, VOTES, as_given
-from vauban.attacks.distances import distance
 from vauban.certificates import Certificates
 from vauban.errors import BadInput
 from vauban.files import locked
@@ -151,7 +151,9 @@ def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) ->
     asked = [attacks] if isinstance(attacks, str | Attack) else list(attacks)
     if not asked:
         asked = list(DEFAULTS.get(threat.name) or fitting(threat))
-        if not subject.target.differentiable(subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)):
+        if not subject.target.differentiable(
+            subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)
+        ):
             asked = [name for name in fitting(threat) if not build(name).gradient]
     if not asked:
         raise BadInput(f"no attack fits {threat.name} ({threat.metric}): give threat= (--threat), such as l2 or l0")
@@ -168,7 +170,7 @@ def _all_results(
     """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes."""
     results = {} if folder is None else dict(folder.results)
     everyone = range(len(subject))
-    chunks = [[i for i in everyone[first : first + _AT_ONCE]] for first in everyone[::_AT_ONCE]]
+    chunks = [everyone[first : first + _AT_ONCE] for first in everyone[::_AT_ONCE]]
     pending = [left for chunk in chunks if (left := [i for i in chunk if int(subject.index[i]) not in results])]
     waiting = sum(map(len, pending))
     done = len(subject) - waiting
@@ -245,9 +247,7 @@ def _candidates(subject: Subject, x: torch.Tensor, found: list[Found], names: li
     return [sorted(candidates, key=lambda one: one.distance) for candidates in listed]
 
 
-def _confirmed(
-    subject: Subject, chunk: list[int], listed: list[list[_Candidate]], secret: int
-) -> list[InputResult]:
+def _confirmed(subject: Subject, chunk: list[int], listed: list[list[_Candidate]], secret: int) -> list[InputResult]:
     """The nearest candidate of each input for which fresh votes give another answer; abstentions are counted apart."""
     results = [InputResult(int(subject.index[position])) for position in chunk]
     for number in range(max(map(len, listed), default=0)):

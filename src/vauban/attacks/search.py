@@ -39,7 +39,7 @@ class Search:
         return torch.from_numpy(self.distance).float().to(self.x.device)
 
     def offer(self, candidates: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Judge candidates [n, ...] for the inputs `rows` [n] (default: one for each input) and keep the nearest adversarial ones.
+        """Judge candidates [n, ...] for the inputs `rows` [n] (default: one for each input), and keep the nearest adversarial.
 
         Candidates are rounded to allowed inputs first. Returns which [n] are adversarial and nearer than what was known: those
         that are not nearer are not judged.

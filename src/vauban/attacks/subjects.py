@@ -59,7 +59,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class SearchNoise:
-    """How a smoothed classifier is searched: views behind a gradient, votes behind a hard label, fresh votes, seed of the noise."""
+    """How a smoothed classifier is searched: views of a gradient, votes of a hard label, fresh votes, and the noise's seed."""
 
     views: int
     votes: int
@@ -123,7 +123,9 @@ def _classifier(
     """The classifier, its certificates if there are any, and the manifest of its run."""
     opened = Run.open(given) if isinstance(given, str | Path) else given
     if isinstance(opened, OpenedRun) and not isinstance(opened, Run):
-        raise BadInput(f"{given} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md")
+        raise BadInput(
+            f"{given} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md"
+        )
     if isinstance(opened, Run):
         opened = opened.certificates() if certificates is None else certificates
     if not isinstance(opened, Certificates):
@@ -175,7 +177,9 @@ def _matched(
     where = {int(number): position for position, number in enumerate(batch.index)}
     missing = [int(number) for number in certs.index if int(number) not in where]
     if missing:
-        raise BadInput(f"the certificates speak of input {missing[0]}, which {batch.spec} does not have: give their inputs")
+        raise BadInput(
+            f"the certificates speak of input {missing[0]}, which {batch.spec} does not have: give their inputs"
+        )
     chosen = np.array([where[int(number)] for number in certs.index], dtype=np.int64)
     labels, truth = np.zeros(len(batch), dtype=np.int64), certs.truth if certs.truth is not None else None
     labels[chosen] = certs.label

@@ -7,6 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from vauban.engine.sampler import choose_rows
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
+from vauban.laws.law import Law
 from vauban.smoothed import SmoothedClassifier
 from vauban.surrogate import Surrogate
 from vauban.validation import check_k, check_num_classes
@@ -149,7 +151,9 @@ class SmoothedTarget(Target):
         listed = law.views if isinstance(law, ExactLaw) else None
         few = listed is not None and listed <= views
         self._soft = Surrogate(self.smoothed, None if few else views, None if few else seed, hard=False)
-        self._all = Surrogate(self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True)
+        self._all = Surrogate(
+            self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
+        )
         self._rows = choose_rows(smoothed.smoothing.view_shape(shape), self.device)
         self._threshold = getattr(law, "threshold", None)
 
@@ -200,7 +204,9 @@ class SmoothedTarget(Target):
 
     def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
         given = as_given(x, self.levels)
-        settings = {} if not self.sampled else {"n": self.fresh_votes, "alpha": CONFIRM_ALPHA, "seed": seed}
+        settings: dict[str, Any] = (
+            {} if not self.sampled else {"n": self.fresh_votes, "alpha": CONFIRM_ALPHA, "seed": seed}
+        )
         answers = self.smoothed.predict(given, k=self.k, progress=False, **settings)
         self.views += int(answers.counts.sum())
         return np.asarray(answers.labels.filled(-1), dtype=np.int64), answers.counts
@@ -209,12 +215,14 @@ class SmoothedTarget(Target):
     def fresh_votes(self) -> int:
         """How many fresh votes confirm an answer: fewer than asked for where the noise deviates from its law."""
         votes = self.confirm_votes
-        deviation = self.law.deviation(self._shape, self.levels)  # type: ignore[union-attr]
+        deviation = self.law.deviation(self._shape, self.levels) if isinstance(self.law, Law) else 0.0
         most = votes if deviation == 0 else int(CONFIRM_ALPHA / 2 / deviation)
         least = least_votes(self.k, CONFIRM_ALPHA / 2)
         if min(votes, most) < least:
             reason = f"the noise deviates by {deviation:.3g} in each view" if most < votes else "too few votes"
-            raise BadInput(f"{min(votes, most)} fresh votes cannot confirm an answer at error {CONFIRM_ALPHA:g}: {reason}")
+            raise BadInput(
+                f"{min(votes, most)} fresh votes cannot confirm an answer at error {CONFIRM_ALPHA:g}: {reason}"
+            )
         return min(votes, most)
 
 

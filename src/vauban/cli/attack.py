@@ -36,9 +36,12 @@ def attack(
         typer.Option("--attack", "-a", help="name:key=value,…; repeat for more, the nearest counts [by threat]"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="for all inputs: a time (60s, 5min, 2h) or a number of views (2000000) [no limit]")
+        str | None,
+        typer.Option(help="for all inputs: a time (60s, 5min, 2h) or a number of views (2000000) [no limit]"),
     ] = None,
-    threat: Annotated[str | None, typer.Option(help="distance to make small; certificates are converted [the run's]")] = None,
+    threat: Annotated[
+        str | None, typer.Option(help="distance to make small; certificates are converted [the run's]")
+    ] = None,
     k: Annotated[int | None, typer.Option("-k", help="without a run: the label must leave the top k [1]")] = None,
     views: Annotated[int, typer.Option(min=1, help="views of common noise behind a gradient")] = 64,
     votes: Annotated[int, typer.Option(min=1, help="votes of common noise behind a hard label in the search")] = 1000,
@@ -50,7 +53,8 @@ def attack(
     precision: common.PrecisionOption = "fp32",
     device: common.DeviceOption = "auto",
     seed: Annotated[
-        int | None, typer.Option(help="seed of the search and of fresh votes [from the operating system]", show_default=False)
+        int | None,
+        typer.Option(help="seed of the search and of fresh votes [from the operating system]", show_default=False),
     ] = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     json: common.JsonOption = False,
@@ -109,7 +113,14 @@ def _subject(
     if run is not None:
         return run, _of_run(run, model, weights, data, device) | {"every": every, "limit": limit}
     assert smoothing is not None
-    options = {"model": model, "weights": weights, "data": data or "mnist", "every": every, "limit": limit, "device": device}
+    options = {
+        "model": model,
+        "weights": weights,
+        "data": data or "mnist",
+        "every": every,
+        "limit": limit,
+        "device": device,
+    }
     if smoothing == NONE:
         smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
         return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device}
@@ -126,7 +137,9 @@ def _of_run(run: Path, model: str | None, weights: str | None, data: str | None,
 
     said = read_raw(run)
     if said.get("kind") == "poisoning":
-        raise BadInput(f"{run} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md")
+        raise BadInput(
+            f"{run} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md"
+        )
     spec = data or said["data"]["spec"]
     where = common.pick_device(device)
     chosen = model or packaged(spec)
@@ -168,4 +181,6 @@ def _show(attacked: Attacked, out: Path, radii: list[float] | None, pictures: di
         typer.echo(f"{name}: {path}")
     if attacked.alarms:
         where = ", ".join(map(str, summary["alarms"][:10]))
-        typer.echo(f"ALARM: inputs {where} have another answer inside their certified radius; see {out}/alarm", err=True)
+        typer.echo(
+            f"ALARM: inputs {where} have another answer inside their certified radius; see {out}/alarm", err=True
+        )

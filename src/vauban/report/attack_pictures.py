@@ -1,4 +1,4 @@
-"""Pictures of attacks: certified accuracy and accuracy under attack in one plot, and a gallery of the nearest adversarial inputs."""
+"""Pictures of attacks: certified accuracy and accuracy under attack, and a gallery of the nearest adversarial inputs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def curves(attacked: Attacked, path: str | Path | BytesIO | None = None, title: 
     axes = drawn.subplots()
     end = largest * 1.05 or 1.0
     under = _steps(distances, end, attacked.accuracy_under_attack)
-    (upper,) = axes.step(*under, where="pre", lw=1.8, color="tab:red", label="under attack")
+    axes.step(*under, where="pre", lw=1.8, color="tab:red", label="under attack")
     if attacked.certs is not None:
         known = attacked.radius[~np.isnan(attacked.radius)]
         proven = _steps(known, end, attacked.certified_accuracy)
-        (lower,) = axes.step(*proven, where="pre", lw=1.8, color="tab:blue", label="certified")
+        axes.step(*proven, where="pre", lw=1.8, color="tab:blue", label="certified")
         radii = np.unique(np.concatenate([under[0], proven[0]]))
         axes.fill_between(
             radii,
@@ -84,7 +84,9 @@ def gallery(attacked: Attacked, path: str | Path | BytesIO | None = None, most: 
         axes[0, column].set_title(f"input {attacked.index[i]}: {attacked.label[i]}", fontsize=8)
         axes[1, column].set_title(f"now {answer}, at {found.distance:.4g}", fontsize=8)
         proven = attacked.radius[i]
-        axes[2, column].set_title("not certified" if np.isnan(proven) else f"certified {short_radius(proven)}", fontsize=8)
+        axes[2, column].set_title(
+            "not certified" if np.isnan(proven) else f"certified {short_radius(proven)}", fontsize=8
+        )
         for row in range(3):
             axes[row, column].set_axis_off()
     drawn.tight_layout()
