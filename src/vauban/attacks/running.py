@@ -20,7 +20,7 @@ from vauban.attacks.alarms import raise_alarms
 from vauban.attacks.base import Attack, Found, build, fitting, unfit
 from vauban.attacks.distances import distance
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
-from vauban.attacks.norms import NORMS
+from vauban.attacks.lp.norms import NORMS
 from vauban.attacks.results import Attacked, InputResult
 from vauban.attacks.subjects import SearchNoise, Subject, subject_of
 from vauban.attacks.targets import CONFIRM_VOTES, VIEWS, VOTES, as_given

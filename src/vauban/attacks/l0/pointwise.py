@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.units import L0_THREATS, reset_groups, salt_and_pepper
+from vauban.attacks.l0.units import L0_THREATS, reset_groups, salt_and_pepper
 from vauban.threats import Threat
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.units import L0_THREATS, changed, extremes, mixed, ranks, salt_and_pepper, units_of
+from vauban.attacks.l0.units import L0_THREATS, changed, extremes, mixed, ranks, salt_and_pepper, units_of
 from vauban.threats import Threat
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.norms import NORMS, inside, into_ball, size, times
+from vauban.attacks.lp.norms import NORMS, inside, into_ball, size, times
 from vauban.threats import Threat
 
 _INSIDE = 0.95  # of the best distance: the radius at which proposals are made

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.norms import NORMS, dual_size, first_radius, inside, into_ball, movable, size, steepest, times
+from vauban.attacks.lp.norms import NORMS, dual_size, first_radius, inside, into_ball, movable, size, steepest, times
 from vauban.threats import Threat
 
 _EVERY = 5  # steps between two judgements by hard labels
