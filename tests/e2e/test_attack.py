@@ -1,6 +1,7 @@
 """vauban attack through the command line: on a run, on an undefended model, and what it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vauban.cli import app
+from vauban.runs.run import Run
 
 SMALL = "--views 4 --votes 100 --confirm-votes 300 --attack minimal:steps=10 --seed 1"
 
@@ -44,6 +46,20 @@ def test_a_run_is_attacked_shown_and_resumed(certified: Path, tmp_path: Path) ->
     assert code == 0, said
     assert "under attack" in said
     assert (tmp_path / "a/results.jsonl").read_bytes() == before
+
+
+def test_an_alarm_ends_with_exit_code_1(certified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Run.certificates
+    monkeypatch.setattr(Run, "certificates", lambda self: replace(honest(self), radius=20 * honest(self).radius))
+    stronger = "--views 8 --votes 200 --confirm-votes 1000 --attack minimal:steps=25 --seed 1 --limit 1"
+    code, said = run(f"attack {certified} {stronger} --out {tmp_path / 'd'}")
+    assert code == 1, said
+    assert "ALARM: inputs 0 have another answer inside their certified radius" in said
+    assert "1 of 1 certificates are contradicted; at alpha = 0.01 each, at most 0.01 false ones are expected" in said
+    command = json.loads((tmp_path / "d/alarm/alarm.json").read_text())["command"].removeprefix("vauban ")
+    code, said = run(command, "--json")
+    assert code == 0, said
+    assert json.loads(said[said.index("{") :])["correct"] == 0
 
 
 def test_an_undefended_model_is_attacked_in_a_threat(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Attack(ABC):
         """`attack` with its arguments checked and a generator of this seed."""
         if not self.fits(threat):
             raise unfit(self.name, threat)
-        if self.gradient and not target.differentiable(x[:1], labels[:1]):
+        if self.gradient and not target.differentiable(x[:8], labels[:8]):
             others = [name for name in fitting(threat) if not ATTACKS[name].gradient]
             raise BadInput(
                 f"{self.name} needs gradients, and the model's scores do not depend on its views by any that torch can follow: "

@@ -40,7 +40,7 @@ DEFAULTS = {
 }
 """Which attacks are run where none is asked for; of other threats, every attack that fits."""
 
-_AT_ONCE = 32
+_AT_ONCE = 16
 _PUSHED = (1.03, 1.1, 1.25)
 """How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
 
@@ -99,6 +99,7 @@ def attack(
     seed: int | None = None,
     out: str | Path | None = None,
     progress: bool = True,
+    called: str = "",
 ) -> Attacked:
     """How near is an input with another answer? An upper bound beside each certificate.
 
@@ -110,7 +111,7 @@ def attack(
     once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
     count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs. `views`: of
     common noise behind a gradient; `votes`: of common noise behind a hard label. `out`: a folder, in which the same call goes on
-    where it was stopped.
+    where it was stopped. `called`: options of the command line that name the model, for the command that reproduces an alarm.
     """
     shared = Budget.of(budget)
     numbers = {"every": every, "limit": limit, "views": views, "votes": votes, "confirm_votes": confirm_votes}
@@ -133,6 +134,7 @@ def attack(
             num_classes=num_classes,
             device=device,
             search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise")),
+            called=called,
         )
         chosen = _chosen(attacks, found)
         settings = {"vauban": __version__, **found.about, **numbers, "attacks": [str(one.spec) for one in chosen]}

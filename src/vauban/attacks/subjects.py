@@ -81,6 +81,7 @@ def subject_of(
     num_classes: int | None = None,
     device: torch.device | str | None = None,
     search: SearchNoise,
+    called: str = "",
 ) -> Subject:
     """Resolve the arguments of `attack`; see there."""
     classifier, certificates, manifest = _classifier(given, data, model, certificates, device)
@@ -113,7 +114,7 @@ def subject_of(
         certs,
         radius[chosen],
         _about(classifier, batch, manifest, target, aim, labels[chosen], radius[chosen], certs),
-        _command(classifier),
+        _command(classifier, called or "--model MODEL"),
     )
 
 
@@ -220,11 +221,11 @@ def _about(
     }
 
 
-def _command(opened: Any) -> str:
+def _command(opened: Any, called: str) -> str:
     """Options of `vauban predict` that ask the same classifier."""
     if not isinstance(opened, SmoothedClassifier):
         return ""
-    words = f"--smoothing {opened.smoothing.spec} --model {opened.identity()[0]} --precision {opened.network.precision}"
+    words = f"--smoothing {opened.smoothing.spec} {called} --precision {opened.network.precision}"
     if opened.compile:
         words += " --tune" if opened.compile == "tuned" else " --compile"
     return words if opened.network.stochastic is None else f"{words} --stochastic {opened.network.stochastic}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,7 +146,14 @@ def _of_run(run: Path, model: str | None, weights: str | None, data: str | None,
     chosen = model or packaged(spec)
     if chosen is None:
         raise BadInput("an attack needs the model of the run: give --model")
-    return {"model": load_model(chosen, weights, where), "data": load(spec), "device": where}
+    loaded = {"model": load_model(chosen, weights, where), "data": load(spec), "device": where}
+    return loaded | {"called": _called(chosen, weights)}
+
+
+def _called(model: str, weights: str | None) -> str:
+    """Options that name the model, for the command that reproduces an alarm."""
+    words = ["--model", str(model), *([] if weights is None else ["--weights", weights])]
+    return shlex.join(words)
 
 
 def _draw(attacked: Attacked, out: Path) -> dict[str, str]:
