@@ -150,7 +150,7 @@ def _of_run(run: Path, model: str | None, weights: str | None, data: str | None,
     return loaded | {"called": _called(chosen, weights)}
 
 
-def _called(model: str, weights: str | None) -> str:
+def _called(model: str | Path, weights: str | None) -> str:
     """Options that name the model, for the command that reproduces an alarm."""
     words = ["--model", str(model), *([] if weights is None else ["--weights", weights])]
     return shlex.join(words)
