@@ -111,6 +111,15 @@ def test_chunks_of_views_change_neither_values_nor_gradients(monkeypatch: pytest
         assert torch.allclose(slope, found[0][1], atol=1e-6)
 
 
+def test_gradients_pass_through_chunks_of_a_model_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vauban.surrogate.choose_rows", lambda shape, device: 2)
+    classifier = vb.SmoothedClassifier(torch.nn.Linear(4, 2), "gaussian:sigma=0.25", num_classes=2)
+    x = torch.full((2, 4), 0.5, requires_grad=True)
+    classifier.as_module(samples=5, seed=1)(x)[:, 0].sum().backward()
+    assert x.grad is not None
+    assert bool((x.grad != 0).all())
+
+
 def test_the_callers_module_is_not_changed() -> None:
     base = network("cnn-small:channels=1,classes=3,size=6", seed=1).train()
     before = copy.deepcopy(base.state_dict())

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vauban.attacks.running import attack
     from vauban.certificates import Certificates, derive
     from vauban.models.composing import denoise, ensemble
     from vauban.planning import CertifyPlan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _MODULES = {
+    "attack": "vauban.attacks.running",
     "Certificates": "vauban.certificates",
     "derive": "vauban.certificates",
     "Ensemble": "vauban.poisoning.ensemble",
@@ -71,6 +73,7 @@ __all__ = [
     "Sparse",
     "Splitting",
     "Uniform",
+    "attack",
     "denoise",
     "derive",
     "ensemble",

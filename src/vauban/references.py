@@ -44,4 +44,18 @@ REFERENCES = {
     "NeurIPS 2020.",
     "Horvath2022": "Horváth, Müller, Fischer, Vechev. Boosting Randomized Smoothing with Variance Reduced Classifiers. "
     "ICLR 2022.",
+    "Madry2018": "Madry, Makelov, Schmidt, Tsipras, Vladu. Towards Deep Learning Models Resistant to Adversarial Attacks. "
+    "ICLR 2018.",
+    "Rony2019": "Rony, Hafemann, Oliveira, Ben Ayed, Sabourin, Granger. Decoupling Direction and Norm for Efficient "
+    "Gradient-Based L2 Adversarial Attacks and Defenses. CVPR 2019.",
+    "Pintor2021": "Pintor, Roli, Brendel, Biggio. Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints. "
+    "NeurIPS 2021.",
+    "Andriushchenko2020": "Andriushchenko, Croce, Flammarion, Hein. Square Attack: a Query-Efficient Black-Box Adversarial "
+    "Attack via Random Search. ECCV 2020.",
+    "Schott2019": "Schott, Rauber, Bethge, Brendel. Towards the First Adversarially Robust Neural Network Model on MNIST. "
+    "ICLR 2019.",
+    "Papernot2016": "Papernot, McDaniel, Jha, Fredrikson, Celik, Swami. The Limitations of Deep Learning in Adversarial "
+    "Settings. IEEE EuroS&P 2016.",
+    "Croce2022": "Croce, Andriushchenko, Singh, Flammarion, Hein. Sparse-RS: a Versatile Framework for Query-Efficient Sparse "
+    "Black-Box Adversarial Attacks. AAAI 2022.",
 }

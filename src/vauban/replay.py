@@ -76,8 +76,8 @@ def replay(
     record, _ = read_record(folder)
     manifest, law = record.manifest, record.method.law
     secret = None if law.exact else _seed(folder, record)
-    smoothed = _classifier(manifest, model, device)
-    batch = _selected(manifest, smoothed, data)
+    smoothed = run_classifier(manifest, model, device)
+    batch = run_inputs(manifest, smoothed, data)
     chosen = _drawn(len(batch), inputs)
     with threads(manifest.compute.threads), smoothed.ready(batch.inputs):
         shape = {"rows": manifest.compute.rows, "block": manifest.compute.block}
@@ -113,9 +113,10 @@ def _seed(folder: Path, record: RunRecord) -> Seed:
     return record.bound(found)
 
 
-def _classifier(
+def run_classifier(
     manifest: Manifest, model: Model | BaseClassifier, device: torch.device | str | None
 ) -> SmoothedClassifier:
+    """The classifier of a run; a model with another fingerprint is refused."""
     compute = manifest.compute
     smoothed = SmoothedClassifier(
         model,
@@ -138,10 +139,10 @@ def _classifier(
     return smoothed
 
 
-def _selected(manifest: Manifest, smoothed: SmoothedClassifier, data: Any) -> Batch:
-    """The inputs of the run, from the whole data set; refused unless they have the manifest's hash."""
+def run_inputs(manifest: Manifest, smoothed: SmoothedClassifier, data: Any, y: Any = None) -> Batch:
+    """The inputs of the run, from the whole data set (arrays: with labels y); refused unless they have the manifest's hash."""
     own = manifest.data
-    whole = smoothed.collect(data)
+    whole = smoothed.collect(data, y)
     where = {int(number): position for position, number in enumerate(whole.index)}
     missing = [number for number in own.index if number not in where]
     if missing:

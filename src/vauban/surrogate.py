@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from vauban.engine.network import refuse_nan, scores_of, votes_of
 from vauban.engine.sampler import choose_rows
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vauban.smoothed import SmoothedClassifier
 
 SAMPLES = 64
+_KEPT_WORDS = 2**25  # words that a module with a seed keeps between calls, in place of making them again
 
 
 def log_mean_softmax(scores: torch.Tensor) -> torch.Tensor:
@@ -61,6 +62,7 @@ class Surrogate(torch.nn.Module):
         self.num_classes, self.device = smoothed.num_classes, smoothed.device
         self.levels = None if smoothed.arithmetic == "float" and not law.exact else LEVELS
         self.base = _frozen(smoothed.base.module)
+        self._kept: torch.Tensor | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Log-probabilities [b, classes] of pictures [b, ...]: floats in [0, 1], or uint8."""
@@ -69,10 +71,11 @@ class Surrogate(torch.nn.Module):
         x = (x.float() / LEVELS if x.dtype == torch.uint8 else x).to(self.device)
         words = self.words(x)
         rows = choose_rows(self.smoothing.view_shape(x.shape[1:]), self.device)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.hard):
+        # Torch stops a second computation early by an exception, which would pass through the model as an error of its own.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.hard), set_checkpoint_early_stop(False):
             parts = words.split(max(1, rows // len(x)))
             save = len(parts) > 1 and torch.is_grad_enabled()
-            each = [checkpoint(self._scores, x, p, use_reentrant=False) if save else self._scores(x, p) for p in parts]
+            each = [checkpoint(self.scores, x, p, use_reentrant=False) if save else self.scores(x, p) for p in parts]
             scores = torch.cat(each)
             return log_vote_shares(scores) if self.hard else log_mean_softmax(scores)
 
@@ -85,9 +88,13 @@ class Surrogate(torch.nn.Module):
         if self.seed is None:
             return torch.stack([self.smoothing.random_words(x, None, self.levels) for _ in range(self.samples)])
         per_view = self.smoothing.words(x.shape[1:], self.levels)
-        return Stream(self.seed, "surrogate", 0).words(0, self.samples, per_view, self.device)[:, None]
+        if self.samples * per_view > _KEPT_WORDS:
+            return Stream(self.seed, "surrogate", 0).words(0, self.samples, per_view, self.device)[:, None]
+        if self._kept is None or self._kept.shape[-1] != per_view:
+            self._kept = Stream(self.seed, "surrogate", 0).words(0, self.samples, per_view, self.device)[:, None]
+        return self._kept
 
-    def _scores(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    def scores(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """Scores [views, b, classes] of the views of x [b, ...] from words [views, 1 or b, …]."""
         shape = len(words), len(x)
         repeated = x.expand(shape[0], *x.shape).flatten(0, 1)

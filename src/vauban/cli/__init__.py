@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vauban import __version__
-from vauban.cli import bench, certify, claim, common, demo, listings, plan, poison, predict, rl, train, verify
+from vauban.cli import attack, bench, certify, claim, common, demo, listings, plan, poison, predict, rl, train, verify
 
 app = typer.Typer(
     name="vauban",
@@ -46,6 +46,7 @@ for command in (
     plan.plan,
     claim.claim,
     verify.verify,
+    attack.attack,
     listings.data,
     listings.models,
     demo.demo,

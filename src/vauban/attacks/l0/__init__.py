@@ -1,0 +1,1 @@
+"""Attacks that change few pixels or features."""

@@ -1,0 +1,1 @@
+"""Attacks in L2, L1 and L-infinity."""

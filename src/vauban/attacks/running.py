@@ -1,0 +1,320 @@
+"""`attack`: runs attacks on every input of a run or a classifier, confirms what they find by fresh votes, and raises alarms."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vauban import __version__
+from vauban.attacks.alarms import raise_alarms
+from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.distances import distance
+from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
+from vauban.attacks.lp.norms import NORMS
+from vauban.attacks.results import Attacked, InputResult
+from vauban.attacks.subjects import SearchNoise, Subject, subject_of
+from vauban.attacks.targets import CONFIRM_VOTES, VIEWS, VOTES, as_given
+from vauban.certificates import Certificates
+from vauban.errors import BadInput
+from vauban.files import locked
+from vauban.report.numbers import floor_text
+from vauban.report.progress import bar
+from vauban.validation import check_at_least_one
+
+DEFAULTS = {
+    "l2": ("minimal", "pgd"),
+    "l1": ("minimal", "pgd"),
+    "linf": ("minimal", "pgd"),
+    "l0": ("saliency", "pointwise:restarts=2"),
+    "l0-features": ("saliency", "pointwise:restarts=2"),
+}
+"""Which attacks are run where none is asked for; of other threats, every attack that fits."""
+
+_AT_ONCE = 16
+_PUSHED = (1.03, 1.1, 1.25)
+"""How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much an attack may cost: views, or seconds."""
+
+    views: float = math.inf
+    seconds: float = math.inf
+
+    @classmethod
+    def of(cls, given: Budget | str | int | float | None) -> Budget:
+        """Read "60s", "5min", "2h", or a number of views; None is no limit.
+
+        >>> Budget.of("5min"), Budget.of("2000000").views
+        (Budget(views=inf, seconds=300.0), 2000000.0)
+        """
+        if given is None or isinstance(given, Budget):
+            return given or cls()
+        text = str(given).replace("_", "").strip()
+        for unit, seconds in (("min", 60), ("h", 3600), ("s", 1)):
+            if text.endswith(unit):
+                return cls(seconds=seconds * _above_zero(text, text.removesuffix(unit)))
+        return cls(views=_above_zero(text, text))
+
+
+def _above_zero(text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise BadInput(f"budget {text}: a time (60s, 5min, 2h) or a number of views (2000000) above zero is needed")
+    return value
+
+
+def attack(
+    subject: Any,
+    data: Any = None,
+    y: Any = None,
+    *,
+    model: Any = None,
+    certificates: Certificates | None = None,
+    attacks: str | Attack | Sequence[str | Attack] = (),
+    threat: str | None = None,
+    budget: str | int | float | None = None,
+    k: int | None = None,
+    every: int = 1,
+    limit: int | None = None,
+    views: int = VIEWS,
+    votes: int = VOTES,
+    confirm_votes: int = CONFIRM_VOTES,
+    num_classes: int | None = None,
+    device: torch.device | str | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    progress: bool = True,
+    called: str = "",
+) -> Attacked:
+    """How near is an input with another answer? An upper bound beside each certificate.
+
+    `subject`: a run folder, a `Run` or its `Certificates`, with the run's `model` and its whole data set as `data`; a
+    `SmoothedClassifier`, with inputs (and `y`) as in `certify`, and `certificates` about them if there are any; or a model alone
+    (an undefended classifier, with `num_classes` and `threat`). A model with another fingerprint than the run's is refused.
+
+    `attacks`: texts such as "pgd:steps=100"; by default those of the threat. The nearest adversarial input of all of them counts,
+    once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
+    count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs. `views`: of
+    common noise behind a gradient; `votes`: of common noise behind a hard label. `out`: a folder, in which the same call goes on
+    where it was stopped. `called`: options of the command line that name the model, for the command that reproduces an alarm.
+    """
+    shared = Budget.of(budget)
+    numbers = {"every": every, "limit": limit, "views": views, "votes": votes, "confirm_votes": confirm_votes}
+    for name, value in numbers.items():
+        check_at_least_one(name, value, "a whole number from 1 is needed")
+    with ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(locked(Path(out)))
+        secret = seed if seed is not None else kept_seed(out) or secrets.randbits(62)
+        found = subject_of(
+            subject,
+            data,
+            y,
+            model=model,
+            certificates=certificates,
+            threat=threat,
+            k=k,
+            every=every,
+            limit=limit,
+            num_classes=num_classes,
+            device=device,
+            search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise")),
+            called=called,
+        )
+        chosen = _chosen(attacks, found)
+        settings = {"vauban": __version__, **found.about, **numbers, "attacks": [str(one.spec) for one in chosen]}
+        given = as_given(found.x[:1], found.target.levels)
+        folder = None
+        if out is not None:
+            folder = AttackFolder(Path(out), settings | {"seed": secret}, given.shape[1:], given.dtype.name)
+            stack.callback(folder.close)
+        results = _all_results(found, chosen, shared, secret, folder, progress)
+        return _finished(found, results, secret, folder)
+
+
+def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) -> list[Attack]:
+    """The attacks that were asked for, or those of the threat; one that does not fit it is refused."""
+    threat = subject.threat
+    asked = [attacks] if isinstance(attacks, str | Attack) else list(attacks)
+    if not asked:
+        asked = list(DEFAULTS.get(threat.name) or fitting(threat))
+        if not subject.target.differentiable(
+            subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)
+        ):
+            asked = [name for name in fitting(threat) if not build(name).gradient]
+    if not asked:
+        raise BadInput(f"no attack fits {threat.name} ({threat.metric}): give threat= (--threat), such as l2 or l0")
+    built = [build(one) for one in asked]
+    for one in built:
+        if not one.fits(threat):
+            raise unfit(one.name, threat)
+    return built
+
+
+def _all_results(
+    subject: Subject, attacks: list[Attack], budget: Budget, secret: int, folder: AttackFolder | None, progress: bool
+) -> dict[int, InputResult]:
+    """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes."""
+    results = {} if folder is None else dict(folder.results)
+    everyone = range(len(subject))
+    chunks = [everyone[first : first + _AT_ONCE] for first in everyone[::_AT_ONCE]]
+    pending = [left for chunk in chunks if (left := [i for i in chunk if int(subject.index[i]) not in results])]
+    waiting = sum(map(len, pending))
+    done = len(subject) - waiting
+    label = f"attacking {waiting} inputs" + (f" ({done} of {len(subject)} are done already)" if done else "")
+    meter = _Meter(subject, budget)
+    with bar(label, waiting, "inputs", quiet=not progress) as advance:
+        for chunk in pending:
+            if meter.spent:
+                break
+            for result in _attacked(subject, attacks, chunk, secret, meter, waiting):
+                results[result.input] = result
+                if folder is not None:
+                    folder.keep(result)
+            waiting -= len(chunk)
+            advance(len(chunk))
+    return results
+
+
+class _Meter:
+    """What is left of a budget."""
+
+    def __init__(self, subject: Subject, budget: Budget):
+        self._target, self._budget = subject.target, budget
+        self._first, self._began = subject.target.views, time.monotonic()
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return min(self._left()) <= 0
+
+    def _left(self) -> tuple[float, float]:
+        used = self._target.views - self._first
+        return self._budget.views - used, self._budget.seconds - (time.monotonic() - self._began)
+
+    def share(self, part: float) -> None:
+        """Let the target go on for a part of what is left."""
+        views, seconds = self._left()
+        self._target.allow(part * views, part * seconds)
+
+
+def _attacked(
+    subject: Subject, attacks: list[Attack], chunk: list[int], secret: int, meter: _Meter, waiting: int
+) -> list[InputResult]:
+    """Run all attacks on the inputs at these positions, and confirm what they found."""
+    x = subject.x[chunk]
+    labels = torch.as_tensor(subject.labels[chunk], device=x.device)
+    begun, found = subject.target.views, []
+    for number, one in enumerate(attacks):
+        meter.share(len(chunk) / waiting / (len(attacks) - number))
+        found.append(one.run(subject.target, x, labels, subject.threat, _number(secret, "attack", chunk[0], number)))
+    names = [one.name for one in attacks]
+    results = _confirmed(subject, chunk, _candidates(subject, x, found, names), secret)
+    views = -(-(subject.target.views - begun) // len(chunk))
+    return [replace(result, views=views) for result in results]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    distance: float
+    x: torch.Tensor
+    attack: str
+
+
+def _candidates(subject: Subject, x: torch.Tensor, found: list[Found], names: list[str]) -> list[list[_Candidate]]:
+    """For each input what was found, and the same a little further in its direction where the threat is a norm, nearest first."""
+    listed: list[list[_Candidate]] = [[] for _ in range(len(x))]
+    for one, name in zip(found, names, strict=True):
+        further = _PUSHED if subject.threat.name in NORMS and subject.target.sampled else ()
+        for t in (1.0, *further):
+            moved = one.x if t == 1 else subject.target.allowed(x + t * (one.x - x))
+            far = distance(x, moved, subject.threat)
+            for i in np.flatnonzero(np.isfinite(one.distance) & ((one.distance > 0) | (t == 1))):
+                listed[i].append(_Candidate(float(far[i]), moved[i], name))
+    return [sorted(candidates, key=lambda one: one.distance) for candidates in listed]
+
+
+def _confirmed(subject: Subject, chunk: list[int], listed: list[list[_Candidate]], secret: int) -> list[InputResult]:
+    """The nearest candidate of each input for which fresh votes give another answer; abstentions are counted apart."""
+    results = [InputResult(int(subject.index[position])) for position in chunk]
+    for number in range(max(map(len, listed), default=0)):
+        open_ = [i for i in range(len(chunk)) if results[i].x is None and len(listed[i]) > number]
+        if not open_:
+            break
+        x = torch.stack([listed[i][number].x for i in open_])
+        answers, _ = subject.target.confirm(x, _number(secret, "confirm", chunk[0], number))
+        given = as_given(x, subject.target.levels)
+        for row, i in enumerate(open_):
+            answer, old = answers[row], results[i]
+            if answer[0] < 0:
+                results[i] = replace(old, abstained=old.abstained + 1)
+            elif subject.labels[chunk[i]] in answer:
+                results[i] = replace(old, refuted=old.refuted + 1)
+            else:
+                one = listed[i][number]
+                labels = tuple(int(label) for label in answer)
+                results[i] = replace(old, distance=one.distance, x=given[row], attack=one.attack, answer=labels)
+    return results
+
+
+def _finished(subject: Subject, results: dict[int, InputResult], secret: int, folder: AttackFolder | None) -> Attacked:
+    """All results together; alarms are confirmed once more, and everything is written to the folder."""
+    attacked = Attacked(
+        index=subject.index,
+        label=subject.labels,
+        truth=subject.truth,
+        radius=subject.radius,
+        results=tuple(results.get(int(number)) for number in subject.index),
+        originals=as_given(subject.x, subject.target.levels),
+        threat=subject.threat,
+        k=subject.target.k,
+        certs=subject.certs,
+        folder=None if folder is None else folder.path,
+    )
+    left = int((~attacked.attacked).sum())
+    if left:
+        note = f"the budget was spent before {left} of {len(attacked)} inputs were attacked: the same command goes on with them"
+        attacked = replace(attacked, notes=(*attacked.notes, note))
+    attacked = raise_alarms(subject, attacked, _number(secret, "alarm"))
+    if folder is not None:
+        _write(attacked, folder)
+    return attacked
+
+
+def _write(attacked: Attacked, folder: AttackFolder) -> None:
+    if np.isfinite(attacked.distance).any():
+        write_arrays(folder.path / ADVERSARIAL, attacked.adversarial())
+    header = ("index", "label", "truth", "radius", "distance", "attack", "answer", "abstained", "refuted", "views")
+    rows = []
+    for i, found in enumerate(attacked.results):
+        truth = "" if attacked.truth is None else attacked.truth[i]
+        radius = "" if np.isnan(attacked.radius[i]) else floor_text(float(attacked.radius[i]))
+        start = (attacked.index[i], attacked.label[i], truth, radius)
+        if found is None:
+            rows.append((*start, *[""] * 6))
+            continue
+        far = "" if np.isinf(found.distance) else f"{found.distance:.9g}"
+        answer = " ".join(map(str, found.answer))
+        rows.append((*start, far, found.attack or "", answer, found.abstained, found.refuted, found.views))
+    write_table(folder.path / TABLE, header, rows)
+
+
+def _number(secret: int, *purpose: object) -> int:
+    """A number below 2^62 for one purpose of an attack with this seed."""
+    text = " ".join(map(str, (secret, *purpose)))
+    return int.from_bytes(hashlib.sha256(f"vauban attack {text}".encode()).digest()[:8], "little") >> 2

@@ -1,0 +1,287 @@
+"""Targets: what an attack is run against, a smoothed classifier or a base classifier alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vauban.bounds.ranks import least_votes
+from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
+from vauban.engine.sampler import choose_rows
+from vauban.errors import BadInput, VaubanError
+from vauban.inputs import LEVELS
+from vauban.laws.exact import ExactLaw
+from vauban.laws.law import Law
+from vauban.smoothed import SmoothedClassifier
+from vauban.surrogate import Surrogate
+from vauban.validation import check_k, check_num_classes
+
+VIEWS, VOTES, CONFIRM_VOTES = 64, 1_000, 10_000
+CONFIRM_ALPHA = 1e-6
+_FIRST_VOTES = 128
+_AHEAD = 3.0
+"""By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
+fresh votes usually confirm it."""
+
+Ints = NDArray[np.int64]
+
+
+class Target(ABC):
+    """A classifier under attack: scores to follow, hard labels to judge by, and a count of the views that were made.
+
+    `levels`: 255 where inputs are 8-bit pictures, and only those are adversarial; None for floats. `input_range`: the least and
+    the largest number of an input, None for no limit. `k`: an input is adversarial if its label is not among the top k.
+    """
+
+    device: torch.device
+    num_classes: int
+
+    def __init__(self, k: int, levels: int | None, input_range: tuple[float, float] | None):
+        self.k, self.levels, self.input_range = check_k(k, self.num_classes), levels, input_range
+        self.views = 0
+        self._view_limit, self._deadline = math.inf, math.inf
+
+    @abstractmethod
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities [b, classes] of inputs [b, ...], differentiable in them; the same noise at every call."""
+
+    @abstractmethod
+    def hard(self, x: torch.Tensor) -> torch.Tensor:
+        """Counts [b, classes] of votes on inputs [b, ...] with the noise of every call, for the search."""
+
+    @abstractmethod
+    def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Which inputs [b] do not have their label in the top k, by votes with common noise: what a search goes by."""
+
+    @abstractmethod
+    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+        """The top k labels [b, k] of inputs [b, ...] by fresh votes, -1 where they abstain, and their counts [b, classes].
+
+        A label is wrong with probability at most 1e-6; never where the smoothing is exact, or there is none.
+        """
+
+    @property
+    def sampled(self) -> bool:
+        """Whether answers are estimates from votes."""
+        return False
+
+    def margin(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """By how much the k-th best other class is ahead of the label, in log-probability [b]; above 0: adversarial."""
+        scores = self.scores(x)
+        own = scores.gather(1, labels[:, None])
+        others = scores.scatter(1, labels[:, None], -torch.inf)
+        return others.topk(self.k, dim=1).values[:, -1] - own[:, 0]
+
+    def gradient(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The margin [b] and its gradient [b, ...] in the inputs."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            margin = self.margin(leaf, labels)
+            return margin.detach(), torch.autograd.grad(margin.sum(), leaf)[0].nan_to_num()
+
+    def differentiable(self, x: torch.Tensor, labels: torch.Tensor) -> bool:
+        """Whether scores of these inputs have a gradient that is not 0 everywhere."""
+        try:
+            return bool((self.gradient(x, labels)[1] != 0).any())
+        except VaubanError:
+            raise
+        except RuntimeError:
+            return False
+
+    def allowed(self, x: torch.Tensor) -> torch.Tensor:
+        """The nearest inputs that a classifier may be given: in the input range, and on the grid of 8-bit pictures."""
+        if self.input_range is not None:
+            x = x.clamp(*self.input_range)
+        return (x * self.levels).round() / self.levels if self.levels else x
+
+    def allow(self, views: float = math.inf, seconds: float = math.inf) -> None:
+        """Let `steps` go on for this many more views and seconds."""
+        self._view_limit, self._deadline = self.views + views, time.monotonic() + seconds
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget that `allow` gave is spent."""
+        return self.views >= self._view_limit or time.monotonic() >= self._deadline
+
+    def steps(self, count: int) -> Iterator[int]:
+        """0, 1, …, count - 1, ending where the budget is spent."""
+        for step in range(count):
+            if self.exhausted:
+                return
+            yield step
+
+    def _outside_top(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Which labels [b] are not among the k largest counts [b, classes], ties to the smaller label."""
+        own = counts.gather(1, labels[:, None])
+        smaller = torch.arange(counts.shape[1], device=counts.device) < labels[:, None]
+        return ((counts > own) | (counts == own) & smaller).sum(dim=1) >= self.k
+
+
+class SmoothedTarget(Target):
+    """A smoothed classifier, attacked through `views` views of common noise for gradients and `votes` for hard labels.
+
+    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape.
+    """
+
+    def __init__(
+        self,
+        smoothed: SmoothedClassifier,
+        shape: torch.Size,
+        *,
+        levels: int | None = LEVELS,
+        k: int = 1,
+        views: int = VIEWS,
+        votes: int = VOTES,
+        confirm_votes: int = CONFIRM_VOTES,
+        seed: int = 0,
+    ):
+        self.num_classes, self.device = smoothed.num_classes, smoothed.device
+        super().__init__(k, levels, smoothed.input_range)
+        self.smoothed = _in_arithmetic(smoothed, levels)
+        law = smoothed.smoothing.law.for_shape(shape)
+        self.law, self._shape, self.confirm_votes = law, shape, confirm_votes
+        listed = law.views if isinstance(law, ExactLaw) else None
+        few = listed is not None and listed <= views
+        self._soft = Surrogate(self.smoothed, None if few else views, None if few else seed, hard=False)
+        self._all = Surrogate(
+            self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
+        )
+        self._rows = choose_rows(smoothed.smoothing.view_shape(shape), self.device)
+        self._threshold = getattr(law, "threshold", None)
+
+    @property
+    def sampled(self) -> bool:
+        return not self.law.exact
+
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        self.views += len(x) * len(self._soft.words(x[:1]))
+        return self._soft(x)
+
+    def hard(self, x: torch.Tensor) -> torch.Tensor:
+        return self._votes(x, self._all.words(x))
+
+    def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        words = self._all.words(x)
+        if not self.sampled:
+            return self._outside_top(self._votes(x, words), labels)
+        first = self._votes(x, words[:_FIRST_VOTES])
+        open_ = self._lead(first, labels) > -_AHEAD
+        if len(words) > _FIRST_VOTES and bool(open_.any()):
+            first[open_] += self._votes(x[open_], words[_FIRST_VOTES:])
+        return open_ & (self._lead(first, labels) > _AHEAD)
+
+    def _lead(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """By how many standard deviations the k-th best other class is ahead of the label [b]."""
+        own = counts.gather(1, labels[:, None])[:, 0]
+        other = counts.scatter(1, labels[:, None], -1).topk(self.k, dim=1).values[:, -1]
+        return (other - own) / (other + own).clamp(min=1).double().sqrt()
+
+    def _votes(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Counts [b, classes] of the votes on views of x [b, ...] made from words [views, 1, …]."""
+        counts = torch.zeros(len(x), self.num_classes, dtype=torch.int64, device=self.device)
+        with torch.no_grad(), in_precision(self.smoothed.network.precision, self.device):
+            for some, into in zip(x.split(self._rows), counts.split(self._rows), strict=True):
+                for part in words.split(max(1, self._rows // len(some))):
+                    into += self._counted(self._all.scores(some, part))
+        self.views += len(x) * len(words)
+        return counts
+
+    def _counted(self, scores: torch.Tensor) -> torch.Tensor:
+        """Counts [b, classes] of scores [views, b, classes]."""
+        refuse_nan(scores.flatten(0, 1))
+        if self._threshold is not None:
+            return (scores.softmax(dim=2) >= self._threshold).sum(dim=0)
+        votes = votes_of(scores.flatten(0, 1)).view(scores.shape[:2])
+        return torch.nn.functional.one_hot(votes, self.num_classes).sum(dim=0)
+
+    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+        given = as_given(x, self.levels)
+        settings: dict[str, Any] = (
+            {} if not self.sampled else {"n": self.fresh_votes, "alpha": CONFIRM_ALPHA, "seed": seed}
+        )
+        answers = self.smoothed.predict(given, k=self.k, progress=False, **settings)
+        self.views += int(answers.counts.sum())
+        return np.asarray(answers.labels.filled(-1), dtype=np.int64), answers.counts
+
+    @property
+    def fresh_votes(self) -> int:
+        """How many fresh votes confirm an answer: fewer than asked for where the noise deviates from its law."""
+        votes = self.confirm_votes
+        deviation = self.law.deviation(self._shape, self.levels) if isinstance(self.law, Law) else 0.0
+        most = votes if deviation == 0 else int(CONFIRM_ALPHA / 2 / deviation)
+        least = least_votes(self.k, CONFIRM_ALPHA / 2)
+        if min(votes, most) < least:
+            reason = f"the noise deviates by {deviation:.3g} in each view" if most < votes else "too few votes"
+            raise BadInput(
+                f"{min(votes, most)} fresh votes cannot confirm an answer at error {CONFIRM_ALPHA:g}: {reason}"
+            )
+        return min(votes, most)
+
+
+class BaseTarget(Target):
+    """A base classifier without smoothing: its scores are followed, and its best class is its answer."""
+
+    def __init__(
+        self,
+        model: Model | BaseClassifier,
+        num_classes: int | None = None,
+        *,
+        device: torch.device | str | None = None,
+        levels: int | None = LEVELS,
+        k: int = 1,
+        input_range: tuple[float, float] | None = (0.0, 1.0),
+    ):
+        base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
+        module, classes = base.module, num_classes or base.num_classes
+        if isinstance(module, torch.nn.Module):
+            device = device or next((p.device for p in module.parameters()), None)
+            module = copy.deepcopy(module).eval().requires_grad_(False)
+        self.num_classes, self.device = check_num_classes(classes), torch.device(device or "cpu")
+        super().__init__(k, levels, input_range)
+        self.base, self._module = base, module
+
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        self.views += len(x)
+        return scores_of(self._module, x.to(self.device), self.num_classes).log_softmax(dim=1)
+
+    def hard(self, x: torch.Tensor) -> torch.Tensor:
+        """The ranks of scores, as counts: the best class has the most."""
+        with torch.no_grad():
+            rows = choose_rows(x.shape[1:], self.device)
+            scores = torch.cat([scores_of(self._module, part, self.num_classes) for part in x.split(rows)])
+        refuse_nan(scores)
+        self.views += len(x)
+        order = scores.sort(dim=1, descending=True, stable=True).indices
+        ranks = torch.arange(self.num_classes, 0, -1, device=scores.device).expand_as(order)
+        return torch.zeros_like(order).scatter(1, order, ranks)
+
+    def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self._outside_top(self.hard(x), labels)
+
+    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+        counts = self.hard(x)
+        return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
+
+
+def as_given(x: torch.Tensor, levels: int | None) -> NDArray[np.generic]:
+    """Inputs as a classifier is given them: uint8 on the grid, float32 off it."""
+    if levels is None:
+        return x.detach().cpu().numpy().astype(np.float32)
+    return (x.detach().double() * levels).round().cpu().numpy().astype(np.uint8)
+
+
+def _in_arithmetic(smoothed: SmoothedClassifier, levels: int | None) -> SmoothedClassifier:
+    """The same classifier; for floats one that makes their views in float arithmetic even where they are on the grid."""
+    if levels is not None or smoothed.arithmetic == "float":
+        return smoothed
+    other = copy.copy(smoothed)
+    other.arithmetic, other._samplers = "float", {}
+    return other

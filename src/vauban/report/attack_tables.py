@@ -1,0 +1,63 @@
+"""The table of an attack: certified accuracy and accuracy under attack at round radii, and the gap between them."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vauban.report.numbers import asked_radius, percent, short_radius
+
+if TYPE_CHECKING:
+    from vauban.attacks.results import Attacked
+
+_MOST = 8
+
+
+def nice_radii(attacked: Attacked) -> list[float]:
+    """Round numbers from 0 to the largest radius or distance, in at most 8 steps."""
+    finite = attacked.distance[np.isfinite(attacked.distance)]
+    largest = max(float(np.nanmax(attacked.radius, initial=0.0)), float(finite.max(initial=0.0)))
+    whole = attacked.threat.integer
+    digits = (1, 2, 5) if whole else (1, 2.5, 5)
+    steps = [digit * 10.0**power for power in range(0 if whole else -6, 7) for digit in digits]
+    step = next((s for s in steps if largest / s <= _MOST), steps[-1])
+    return [round(i * step, 10) for i in range(int(largest / step) + 1)]
+
+
+def headers(attacked: Attacked) -> list[str]:
+    """The titles of the columns."""
+    first = f"top {attacked.k} of {len(attacked)} inputs"
+    return [first, "under attack"] if attacked.certs is None else [first, "certified", "under attack"]
+
+
+def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
+    """The rows: one for each radius, then what was found."""
+    both = attacked.certs is not None
+    lines = []
+    for line in summary["curve"]:
+        proven = [percent(line["certified"])] if both else []
+        lines.append([f"at radius {asked_radius(line['radius'])}", *proven, percent_up(line["under_attack"])])
+    blank = [""] if both else []
+    median = summary["median_distance"]
+    lines.append(["inputs with a confirmed other answer", *blank, f"{summary['found']} of {summary['attacked']}"])
+    if summary["wrong_already"]:
+        lines.append(["of these wrong without any change", *blank, str(summary["wrong_already"])])
+    if summary["only_abstentions"]:
+        lines.append(["found, but fresh votes only abstain", *blank, str(summary["only_abstentions"])])
+    lines.append(["median distance where found", *blank, "none" if median is None else short_radius(median)])
+    if both:
+        gap = summary["median_gap"]
+        lines.append(["median gap, distance less radius", "", "none" if gap is None else short_radius(gap)])
+    lines.append(["views", *blank, f"{summary['views']:,}"])
+    return lines
+
+
+def percent_up(fraction: float) -> str:
+    """A fraction in percent, rounded up: an upper bound.
+
+    >>> percent_up(1 / 3), percent_up(0.5)
+    ('33.34 %', '50.00 %')
+    """
+    return f"{Decimal(repr(100 * fraction)).quantize(Decimal('0.01'), ROUND_CEILING)} %"

@@ -1,0 +1,186 @@
+"""vb.attack: honest certificates raise no alarm, false ones do, and folders resume, refuse and reproduce."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from linear_worlds import linear_world
+
+import vauban as vb
+from vauban.attacks import running
+from vauban.attacks.results import inside
+from vauban.errors import BadInput, Lie, RunRefused
+from vauban.threats import L0, L2
+
+SMALL: dict[str, Any] = {"views": 16, "votes": 400, "confirm_votes": 2_000, "seed": 1, "progress": False}
+
+
+def half_space(sigma: float = 0.25) -> tuple[vb.SmoothedClassifier, np.ndarray, np.ndarray]:
+    """A Gaussian smoothed half-space, whose certificate is tight, with inputs as floats."""
+    world = linear_world(6, inputs=4, seed=7)
+    smoothed = vb.SmoothedClassifier(world.model, f"gaussian:sigma={sigma}", num_classes=2, arithmetic="float")
+    return smoothed, world.x.numpy(), world.labels.numpy()
+
+
+def test_a_tight_certificate_has_a_small_gap_and_no_alarm() -> None:
+    smoothed, x, y = half_space()
+    certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
+    found = vb.attack(smoothed, x, y, certificates=certs, attacks="minimal:steps=30", **SMALL)
+    assert not found.alarms
+    assert not found.inside.any()
+    assert np.isfinite(found.distance).all()
+    assert 0 < found.median_gap < 0.5 * 0.25
+    radii = np.linspace(0, 1, 11)
+    assert all(found.certified_accuracy(r) <= found.accuracy_under_attack(r) for r in radii)
+
+
+def test_a_radius_too_large_raises_an_alarm_that_can_be_seen_again(tmp_path: Path) -> None:
+    smoothed, x, y = half_space()
+    certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
+    false = replace(certs, radius=1.5 * certs.radius)
+    found = vb.attack(smoothed, x, y, certificates=false, attacks="minimal:steps=30", out=tmp_path / "a", **SMALL)
+    assert found.alarms
+    assert f"at alpha = 0.001 each, at most {len(x) * 0.001:.3g} false ones are expected" in found.notes[-1]
+    said = json.loads((tmp_path / "a/alarm/alarm.json").read_text())
+    with np.load(tmp_path / "a/alarm/adversarial.npz") as kept:
+        distance = np.linalg.norm((kept["images"] - kept["originals"]).reshape(len(kept["images"]), -1), axis=1)
+        assert (distance < kept["radius"]).all()
+        words = said["command"].split()
+        settings = {"n": int(words[words.index("-n") + 1]), "seed": int(words[words.index("--seed") + 1])}
+        again = smoothed.predict(kept["images"], alpha=1e-6, progress=False, **settings)
+        assert np.array_equal(again.counts, said["counts"])
+        assert all(a is not None and a[0] != label for a, label in zip(again, kept["labels"], strict=True))
+
+
+def test_abstentions_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    smoothed, x, y = half_space()
+    certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
+    false = replace(certs, radius=1.5 * certs.radius)
+
+    def abstain(self: Any, x: torch.Tensor, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.full((len(x), 1), -1), np.zeros((len(x), 2), dtype=np.int64)
+
+    monkeypatch.setattr("vauban.attacks.targets.SmoothedTarget.confirm", abstain)
+    found = vb.attack(smoothed, x, y, certificates=false, attacks="minimal:steps=20", **SMALL)
+    assert not found.alarms
+    assert np.isinf(found.distance).all()
+    assert found.summary([0.0])["only_abstentions"] == len(x)
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "threat"),
+    [
+        ("gaussian:sigma=0.25", None),
+        ("gaussian:sigma=0.25", "linf"),
+        ("uniform:sigma=0.3", None),
+        ("ablation:retained=6,null=mean", None),
+        ("splitting:sigma=0.2", None),
+    ],
+)
+def test_honest_certificates_raise_no_alarm(smoothing: str, threat: str | None) -> None:
+    torch.manual_seed(3)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    with torch.no_grad():
+        network[1].weight.mul_(8)
+        network[1].bias -= network(torch.rand(200, 1, 4, 4)).mean(dim=0)
+    x = torch.randint(256, (5, 1, 4, 4), dtype=torch.uint8).numpy()
+    smoothed = vb.SmoothedClassifier(network, smoothing, num_classes=3)
+    sampled = {} if smoothed.smoothing.law.exact else {"n": 1_000, "seed": 1, "n0": 50}
+    certs = smoothed.certify(x, progress=False, **sampled)
+    found = vb.attack(smoothed, x, certificates=certs, threat=threat, budget=150_000, **SMALL)
+    assert found.threat.name == (threat or certs.threat.name)
+    assert np.isfinite(found.distance).any()
+    assert not found.alarms
+    assert (found.distance >= np.nan_to_num(found.radius, nan=0.0)).all()
+
+
+def test_an_interrupted_attack_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smoothed, x, y = half_space()
+    monkeypatch.setattr(running, "_AT_ONCE", 2)
+    options = SMALL | {"attacks": "minimal:steps=10"}
+    whole = vb.attack(smoothed, x, y, **options)
+    original, calls = running._attacked, []
+
+    def stopped(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(running, "_attacked", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        vb.attack(smoothed, x, y, out=tmp_path, **options)
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
+    calls.clear()
+    calls.append(())  # the next call is the second, and so on
+    monkeypatch.setattr(running, "_attacked", original)
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('{"input": 3, "dist')  # a kill tears a line
+    resumed = vb.attack(smoothed, x, y, out=tmp_path, **options)
+    assert np.array_equal(resumed.distance, whole.distance)
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(x)
+    with np.load(tmp_path / "adversarial.npz") as kept:
+        assert np.array_equal(kept["distance"], whole.distance[np.isfinite(whole.distance)])
+    with pytest.raises(RunRefused, match="other settings.*attacks"):
+        vb.attack(smoothed, x, y, out=tmp_path, **(options | {"attacks": "pgd"}))
+
+
+def test_an_altered_adversarial_input_is_refused(tmp_path: Path) -> None:
+    smoothed, x, y = half_space()
+    options = SMALL | {"attacks": "minimal:steps=10", "limit": 1, "out": tmp_path}
+    vb.attack(smoothed, x, y, **options)
+    line = json.loads((tmp_path / "results.jsonl").read_text())
+    (tmp_path / "results.jsonl").write_text(json.dumps(line | {"sha256": "0" * 64}) + "\n")
+    with pytest.raises(Lie, match="sha256 differs"):
+        vb.attack(smoothed, x, y, **options)
+
+
+def test_a_spent_budget_leaves_inputs_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    smoothed, x, y = half_space()
+    monkeypatch.setattr(running, "_AT_ONCE", 2)
+    found = vb.attack(smoothed, x, y, attacks="minimal:steps=10", budget=3, **SMALL)
+    assert found.attacked.tolist() == [True, True, False, False]
+    assert "2 of 4 inputs" in found.notes[0]
+
+
+def test_an_undefended_classifier_needs_a_threat() -> None:
+    world = linear_world(6)
+    x, y = world.x.numpy(), world.labels.numpy()
+    with pytest.raises(BadInput, match="give threat="):
+        vb.attack(world.model, x, y, num_classes=2, **SMALL)
+    found = vb.attack(world.model, x, y, num_classes=2, threat="l0", attacks="saliency", **SMALL)
+    assert np.array_equal(found.distance, world.nearest("l0").numpy())
+    assert found.certs is None
+
+
+@pytest.mark.parametrize("budget", ["0", 0, "0s", "fast", "-5min"])
+def test_a_budget_of_nothing_is_refused(budget: Any) -> None:
+    smoothed, x, y = half_space()
+    with pytest.raises(BadInput, match="60s"):
+        vb.attack(smoothed, x, y, budget=budget, **SMALL)
+
+
+def test_a_run_is_attacked_with_its_own_model_only(tmp_path: Path) -> None:
+    world = linear_world(6, seed=7, inputs=4)
+    x, y = world.x.numpy(), world.labels.numpy()
+    smoothed = vb.SmoothedClassifier(world.model, "gaussian:sigma=0.25", num_classes=2)
+    smoothed.certify(x, y, n=500, seed=1, out=tmp_path / "run", progress=False)
+    found = vb.attack(tmp_path / "run", x, y, model=world.model, attacks="minimal:steps=10", limit=2, **SMALL)
+    assert len(found) == 2
+    assert not found.alarms
+    with pytest.raises(BadInput, match="model= and data="):
+        vb.attack(tmp_path / "run", **SMALL)
+    with pytest.raises(Lie, match="fingerprint"):
+        vb.attack(tmp_path / "run", x, y, model=torch.nn.Linear(6, 2), **SMALL)
+    with pytest.raises(Lie, match="sha256"):
+        vb.attack(tmp_path / "run", 0.5 * x, y, model=world.model, **SMALL)
+
+
+def test_what_is_inside_depends_on_the_ball() -> None:
+    distance, radius = np.array([1.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.5, 1.5, np.nan])
+    assert inside(distance, radius, L2).tolist() == [False, True, False, False]
+    assert inside(distance, radius, L0).tolist() == [True, True, False, False]
