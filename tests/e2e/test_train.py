@@ -88,9 +88,11 @@ def test_other_views_are_warned_about_when_certifying(tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
     summary = json.loads(vauban(*QUICK, "--model", "mlp:width=8", "--epochs", "1", "--out", out, "--json"))
     assert summary["validation"]["radius"] > 0
-    certify = ["certify", "--model", str(out), "--data", "mnist:split=test", "--limit", "2", "-n", "200", "--json"]
+    certify = ["certify", "--model", str(out), "--data", "mnist:split=test", "--limit", "2", "-n", "200"]
     for sigma, warned in (("0.5", True), ("0.25", False)):
-        done = CliRunner().invoke(app, [*certify, "--smoothing", f"gaussian:sigma={sigma}"])
+        done = CliRunner().invoke(
+            app, [*certify, "--smoothing", f"gaussian:sigma={sigma}", "--out", str(tmp_path / sigma)]
+        )
         assert done.exit_code == 0
         assert ("warning: the model was trained on views of gaussian:sigma=0.25" in done.stderr) == warned
     assert "exists" in vauban(*QUICK, "--model", "mlp:width=8", "--epochs", "1", "--out", out, code=2)
