@@ -6,7 +6,7 @@ import torch
 
 from vauban.attacks.base import BaseTarget, build
 from vauban.attacks.baselines import BASELINES, BaselineRecipe, ascend_linf, ascend_wasserstein, train_baseline
-from vauban.attacks.transport import wasserstein
+from vauban.attacks.wasserstein.transport import wasserstein
 from vauban.errors import BadInput
 from vauban.threats import LINF, WASSERSTEIN_L2
 

@@ -9,8 +9,8 @@ import torch
 
 import vauban as vb
 from vauban.attacks.base import BaseTarget, SmoothedTarget, build
+from vauban.attacks.concave.elementwise import concave_threat, cost_of, into_star
 from vauban.attacks.distances import distance
-from vauban.attacks.elementwise import concave_threat, cost_of, into_star
 from vauban.errors import BadInput
 from vauban.threats import L2, lp
 

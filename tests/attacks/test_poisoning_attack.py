@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vauban.attacks.poisoning import Change, near_variants, poison
-from vauban.attacks.poisoning_plans import bucket_gains, cheapest_buckets, needed_gain
+from vauban.attacks.poisoning.plans import bucket_gains, cheapest_buckets, needed_gain
+from vauban.attacks.poisoning.retraining import Change, near_variants, poison
 from vauban.errors import BadInput
 from vauban.poisoning import Ensemble, Partition
 

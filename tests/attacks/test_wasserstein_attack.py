@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 import vauban as vb
 from vauban.attacks.base import BaseTarget, SmoothedTarget, build
 from vauban.attacks.distances import distance
-from vauban.attacks.sinkhorn import project
-from vauban.attacks.transport import Window, best_plan, wasserstein
+from vauban.attacks.wasserstein.sinkhorn import project
+from vauban.attacks.wasserstein.transport import Window, best_plan, wasserstein
 from vauban.errors import BadInput
 from vauban.threats import WASSERSTEIN, WASSERSTEIN_L2
 
@@ -118,7 +118,7 @@ def test_large_pictures_are_bounded_from_above() -> None:
     random = torch.Generator().manual_seed(4)
     x, y = (torch.rand(1, 1, 8, 9, generator=random) for _ in range(2))
     exact = distance(x, y, WASSERSTEIN)
-    from vauban.attacks import transport
+    from vauban.attacks.wasserstein import transport
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "EXACT_PIXELS", 10)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy
 
-from vauban.attacks.transport import Window, as_planes, best_plan
+from vauban.attacks.wasserstein.transport import Window, as_planes, best_plan
 from vauban.errors import BadInput
 from vauban.inputs import LEVELS
 from vauban.specs import choose

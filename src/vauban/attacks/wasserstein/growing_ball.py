@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.sinkhorn import ENTROPY, ITERATIONS, Moved, project
-from vauban.attacks.transport import EXACT_PIXELS, Window, as_planes, best_plan
+from vauban.attacks.wasserstein.sinkhorn import ENTROPY, ITERATIONS, Moved, project
+from vauban.attacks.wasserstein.transport import EXACT_PIXELS, Window, as_planes, best_plan
 from vauban.specs import choose
 from vauban.threats import WASSERSTEIN_L2, Threat
 
@@ -96,7 +96,7 @@ class GrowingBall(Attack):
 
     def _bounded(self, found: Found, cost: np.ndarray) -> Found:
         """The distances of what was found; for large pictures no more than the plans cost."""
-        if found.x[0].numel() <= EXACT_PIXELS:
+        if as_planes(found.x)[0, 0].numel() <= EXACT_PIXELS:
             return found
         return Found(found.x, np.minimum(found.distance, cost), found.evaluations)
 

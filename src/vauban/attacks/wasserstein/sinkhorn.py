@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vauban.attacks.transport import Window
+from vauban.attacks.wasserstein.transport import Window
 
 ENTROPY = 1000.0
 ITERATIONS = 20

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vauban.attacks.poisoning_plans import bucket_gains, cheapest_buckets, needed_gain
+from vauban.attacks.poisoning.plans import bucket_gains, cheapest_buckets, needed_gain
 from vauban.errors import BadInput
 from vauban.poisoning.ensemble import Ensemble
 from vauban.poisoning.partitioning.partition import Partition

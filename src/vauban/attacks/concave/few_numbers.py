@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.elementwise import Cost, cost_of, exponent, into_star
+from vauban.attacks.concave.elementwise import Cost, cost_of, exponent, into_star
 from vauban.threats import Threat
 
 _TINY = 1e-12
@@ -181,7 +181,7 @@ class Star(Attack):
             search.offer((flat + change)[rows].view(-1, *x.shape[1:]), rows)
         rows = (search.found() & (search.radii() > 0)).nonzero()[:, 0]
         if len(rows):
-            search.reach((search.best - x)[rows] * (1 - 1e-6), rows)
+            search.reach((search.best - x)[rows], rows, ended=torch.ones_like(rows, dtype=torch.bool))
         return Found.of(search)
 
 
