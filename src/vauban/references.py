@@ -38,6 +38,7 @@ REFERENCES = {
     "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "
     "ICML 2020.",
     "Wong2019": "Wong, Schmidt, Kolter. Wasserstein Adversarial Examples via Projected Sinkhorn Iterations. ICML 2019.",
+    "Wu2020": "Wu, Wang, Yu. Stronger and Faster Wasserstein Adversarial Attacks. ICML 2020.",
     "Zhang2017": "Zhang, Zuo, Chen, Meng, Zhang. Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image Denoising. "
     "IEEE Transactions on Image Processing 26(7), 2017.",
     "Salman2020": "Salman, Sun, Yang, Kapoor, Kolter. Denoised Smoothing: A Provable Defense for Pretrained Classifiers. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from importlib import import_module
 
 import numpy as np
 import torch
@@ -46,6 +47,8 @@ def distance(x: torch.Tensor, other: torch.Tensor, threat: Threat) -> Floats:
         )
     if bool(x.isnan().any() | other.isnan().any()):
         raise BadInput("a picture contains NaN and has no distance: an attack that returned it is wrong")
+    if threat.name.startswith("wasserstein"):
+        import_module("vauban.attacks.wasserstein.transport")
     if threat.name in METRICS:
         return METRICS[threat.name](x, other)
     return _quasi_norm(x, other, _exponent(threat))

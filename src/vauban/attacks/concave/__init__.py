@@ -1,0 +1,1 @@
+"""Attacks in fractional Lp and other elementwise-concave metrics."""

@@ -1,0 +1,1 @@
+"""Attacks by iterated signed gradients, of whole pictures and of patches."""
