@@ -46,7 +46,7 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="noise, stability, consistency, adversarial, type2, macer, mse or denoised-stability; several joined by +, with parameters as in "
+            help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
             "stability:weight=6; of a denoiser mse or denoised-stability [noise]"
         ),
     ] = None,
