@@ -129,7 +129,6 @@ def train(
     calls = [callbacks] if callable(callbacks) else list(callbacks)
     files = Files(Path(out).expanduser()) if out is not None else None
     loss = build_loss(recipe.loss)
-    loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
     frozen = Frozen.of(classifier, loss, recipe.loss) if classifier is not None else None
     if validation is not None and frozen is None and not loss.classifies:
         raise BadInput(
