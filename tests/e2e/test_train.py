@@ -59,7 +59,7 @@ def test_every_loss_is_on_the_page_as_it_is() -> None:
     from vauban.training.losses import LOSSES
     from vauban.training.losses.base import build
 
-    rows = re.findall(r"^\| `([a-z0-9]+)(:\S+)?` \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9-]+)(:\S+)?` \|", PAGE, re.MULTILINE)
     assert sorted(name for name, _ in rows) == sorted(
         name for name in LOSSES if LOSSES[name].__module__.startswith("vauban.")
     )
