@@ -28,6 +28,7 @@ FACTOR = 10
 LARGEST = {"fp32": 1e-4}
 """The largest difference that is taken for rounding, as a fraction of the range of scores, by precision."""
 _LARGEST_ELSE = 1e-2
+_MOST_NEAR, _FEW = 0.05, 2  # near ties of an input that a replay may except: this share of its votes, or this many
 _LARGEST_ALIKE = 1e-5  # where device and torch are the run's: processors of one kind differ by a few roundings at most
 
 Bools = NDArray[np.bool_]
@@ -35,10 +36,11 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Rounding:
-    """The largest `difference` between the scores of two machines on `views` kept probe views."""
+    """The largest `difference` between the scores of two machines on `views` kept probe views; `alike`: of one kind."""
 
     difference: float
     views: int
+    alike: bool = False
 
     @property
     def margin(self) -> float:
@@ -105,18 +107,33 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
 def _rounding(manifest: Manifest, here: str, there: str, alike: bool) -> Rounding | None:
     """How far the kept scores of two machines are apart; None if that is more than rounding (`alike`: of two such machines).
 
-    Where they are equal and other scores are not, it is one unit in the last place of the largest score.
+    The two best scores of every view are measured: rounding decides between these, and a score far below, which an owner may
+    choose as he likes, is no measure of it. Where they are equal, it is one unit in the last place of the largest of them.
     """
     compute, classes = manifest.compute, manifest.data.num_classes
     one, other = (floats_from_hex(text, compute.rows, classes).astype(np.float64) for text in (here, there))
+    best = np.argsort(one, axis=1)[:, -2:]
+    top, top_there = (np.take_along_axis(scores, best, axis=1) for scores in (one, other))
     with np.errstate(invalid="ignore"):
-        difference = float(np.where(one == other, 0, np.abs(one - other)).max())
-    finite = one[np.isfinite(one)]
-    width, largest = float(np.ptp(finite)), float(np.abs(finite).max())
+        apart = np.where(one == other, 0, np.abs(one - other))
+    finite = top[np.isfinite(top)]
+    width, largest = (float(np.ptp(finite)), float(np.abs(finite).max())) if finite.size else (0.0, 0.0)
     most = _LARGEST_ALIKE if alike else LARGEST.get(compute.precision, _LARGEST_ELSE)
+    if not (apart <= most * np.maximum(width, np.abs(one))).all():
+        return None
+    difference = float(np.where(top == top_there, 0, np.abs(top - top_there)).max())
     if not difference <= most * width:
         return None
-    return Rounding(max(difference, float(np.finfo(np.float32).eps) * largest), len(one))
+    return Rounding(max(difference, float(np.finfo(np.float32).eps) * largest), len(one), alike)
+
+
+def refuse_too_many(number: int, near: int, votes: int, rounding: Rounding) -> None:
+    """Refuse to call votes of an input replayed of which too many are near ties: the folder could hold anything there."""
+    if near > max(_FEW, _MOST_NEAR * votes):
+        raise RunRefused(
+            f"input {number}: {near:,} of its {votes:,} votes are closer than {rounding.margin:.2g}, which rounding on this machine "
+            "may decide otherwise: this replay would say nothing about it; replay the run on a machine like its own"
+        )
 
 
 def replay_sampled(
@@ -133,7 +150,9 @@ def replay_sampled(
         looks = {int(counts.sum()): counts for counts in votes.looks[position]}
         counted = _compared(sampler, x, Stream(secret, "count", number), looks, rounding)
         found.cast += counted.votes
-        found.near += counted.votes - int(counted.sure.sum())
+        near = counted.votes - int(counted.sure.sum())
+        refuse_too_many(number, near, counted.votes, rounding)
+        found.near += near
         found.differing += int(np.abs(votes.looks[position][-1] - counted.cast).sum()) // 2
         done(1)
     return found
@@ -151,7 +170,7 @@ def replay_exactly(
     votes, found = record.votes, Found()
     assert isinstance(votes, BallotVotes)
     for position in chosen:
-        first = 0
+        first, before = 0, found.near
         for scores in sampler.scores(batch.inputs.values[position : position + 1]):
             sure, possible, again = _possible(scores, rounding.margin, sampler.threshold)
             kept = np.asarray(votes.votes[position][first : first + len(scores)])
@@ -166,6 +185,7 @@ def replay_exactly(
             found.near += int((sure != possible).any(axis=1).sum())
             found.differing += int((ballots != again).any(axis=1).sum())
             first += len(scores)
+        refuse_too_many(votes.index[position], found.near - before, first, rounding)
         found.cast += first
         done(1)
     return found

@@ -83,7 +83,7 @@ def replay(
         shape = {"rows": manifest.compute.rows, "block": manifest.compute.block}
         sampler = smoothed.sampler(batch.inputs, record.method, **shape)
         rounding = compare_scores(manifest, sampler, batch)
-        if rounding is None:
+        if rounding is None or rounding.alike:
             _check_rows(record, sampler, batch)
         with bar(f"replaying {len(chosen)} inputs", len(chosen), "inputs", quiet=not progress) as done:
             found = _cast(record, sampler, batch, chosen, secret, rounding, done)

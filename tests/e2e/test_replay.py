@@ -288,3 +288,32 @@ def test_a_number_is_a_seed_chosen_by_hand(tmp_path: Path, digits: Dataset) -> N
     smoothed.certify(digits.select(2_000, 3), n=100, alpha=0.01, seed=3, out=tmp_path / "run", progress=False)
     assert "chosen by hand" in " ".join(vb.Run.open(tmp_path / "run").verify().unproven)
     assert np.isfinite(replay(tmp_path / "run", load_model(packaged("mnist")), digits, inputs=1).votes)
+
+
+def test_a_score_far_below_excuses_no_vote(tmp_path: Path) -> None:
+    """A class that the model masks makes scores wide; how far the two best may move is measured without it."""
+    x = np.random.default_rng(3).integers(0, 256, (6, 1, 4, 4), dtype=np.uint8)
+    data = Dataset(x, np.arange(6) % 2, 3, ("a", "b", "c"), "six")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    with torch.no_grad():
+        tilt = torch.linspace(-1, 1, 16)
+        network[1].weight.copy_(torch.stack([tilt, -tilt, 0 * tilt]))
+        network[1].bias.copy_(torch.tensor([0.0, 0.0, -1e9]))
+    smoothed = vb.SmoothedClassifier(network, "gaussian:sigma=0.5", num_classes=3, rows=50)
+    smoothed.certify(data, out=tmp_path / "run", progress=False, n=200, alpha=0.01, seed=1)
+    own = read_record(tmp_path / "run")[0].manifest
+    kept = floats_from_hex(own.model.kept_scores or "", 50, 3)
+    kept[0, 2] += np.float32(9000)
+    forged(tmp_path / "run", model={"scores": arrays_sha256(kept), "kept_scores": floats_hex(kept)})
+    folder = Path(shutil.copytree(tmp_path / "run", tmp_path / "votes"))
+    assert replay(tmp_path / "run", network, data, inputs=None).near == 0
+    altered(folder, 5, position=2, views=[0])
+    with pytest.raises(Lie, match="are not those of this model"):
+        replay(folder, network, data, inputs=None)
+
+
+def test_a_replay_that_would_except_most_votes_is_refused() -> None:
+    rounding = other_arithmetic.Rounding(1e-3, 50)
+    other_arithmetic.refuse_too_many(7, 10, 200, rounding)
+    with pytest.raises(RunRefused, match="input 7: 11 of its 200 votes"):
+        other_arithmetic.refuse_too_many(7, 11, 200, rounding)

@@ -161,3 +161,32 @@ def test_a_further_claim_of_an_extended_run_costs_both_of_its_claims_too(
     note = vb.Run.open(folder).certificates(**asked).notes[-1]
     assert "the run's own (top 1 at 1,000 votes and at every doubling up to 2,000, alpha 0.001 each, binocp)" in note
     assert f"all of them together fail with probability {cost}" in note
+
+
+@pytest.mark.parametrize("killed_before", ["claims-2000.csv", "curve.png", "seal.json"])
+def test_a_kill_while_an_extension_is_sealed_leaves_a_true_folder(
+    killed_before: str, certify: Callable[..., vb.Certificates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The picture of the extension replaces that of the run, whose seal must stay true until the new one is written."""
+    from vauban.runs import store
+    from vauban.runs.verify import verify_run
+
+    out, plain, sealed = tmp_path / "run", store.replace_file, []
+    certify(out, picture=lambda certs: b"picture of the first claims")
+
+    def kill(path: Path, content: bytes) -> None:
+        sealed.append(path.name)
+        if path.name == killed_before:
+            raise KeyboardInterrupt
+        plain(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "replace_file", kill)
+        with pytest.raises(KeyboardInterrupt):
+            certify(out, extend=2_000, picture=lambda certs: b"picture of the extension")
+    assert sealed[-1] == killed_before
+    assert verify_run(out).extending == 2_000
+    certs = certify(out, extend=2_000, picture=lambda certs: b"picture of the extension")
+    assert verify_run(out).extensions == (2_000,)
+    assert (out / "curve.png").read_bytes() == b"picture of the extension"
+    assert certs.counts.sum(axis=1).tolist() == [2_000] * len(X)

@@ -77,6 +77,8 @@ def write_claims(
     for name, text in texts.items():
         replace_file(folder / name, text.encode())
     if picture is not None:
+        if (folder / SEAL).exists():  # of an extended run: it stays true while its picture is replaced
+            write_json(folder / SEAL, {k: v for k, v in read_json(folder / SEAL).items() if k != PICTURE})
         replace_file(folder / PICTURE, picture)
     replace_file(folder / SEAL, json.dumps(record.seal(texts, picture), indent=1).encode() + b"\n")
 
@@ -254,8 +256,7 @@ class FolderStore:
             raise RunRefused(
                 f"{self.path / SEED_FILE} is missing: without its seed this run can be verified, but not resumed"
             )
-        source = asked.nonce_from or there.nonce_from
-        return replace(Seed.read(self.path), kind=there.kind or SYSTEM, nonce_from=source)
+        return replace(Seed.read(self.path), kind=there.kind or SYSTEM, nonce_from=asked.nonce_from or there.nonce_from)
 
     def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
         """Check that the run in the folder has the same manifest; if there is none, write seed and manifest."""
@@ -266,7 +267,6 @@ class FolderStore:
         else:
             refuse_other(self.path, self.manifest, manifest.raw)
         self.record, length = read_record(self.path, self.manifest, asked.nonce)
-        self.secret = None if secret is None else self._bound(secret)
         closed = self._closed()
         self._claims = self._sealed_claims(closed)
         if self._claims is None:
@@ -274,14 +274,14 @@ class FolderStore:
         if extend is not None and extend not in extensions_of(self.record.method):
             self._extend(extend)
             self.record, length = read_record(self.path, self.manifest)
+        self.secret = None if secret is None else self._bound(secret)
         self._length = length
         self._extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
 
     def _bound(self, secret: Seed) -> Seed:
         """The seed of the noise; the nonce of an announced run is kept in the folder before its first vote."""
-        identity, nonce = self.record.manifest.identity, self.record.nonce
-        if nonce is not None and not (self.path / NONCE_FILE).exists():
-            write_nonce(self.path, identity, nonce)
+        if self.record.nonce is not None and not (self.path / NONCE_FILE).exists():
+            write_nonce(self.path, self.record.manifest.identity, self.record.nonce)
         return self.record.bound(secret)
 
     def _start_new(self, manifest: Manifest, secret: Seed | None) -> None:
@@ -322,8 +322,8 @@ class FolderStore:
         claims = record.claims()
         texts = record.texts(claims)
         try:
-            kept = all((self.path / name).read_text() == text for name, text in texts.items())
-            kept = kept and read_json(self.path / SEAL) == record.seal(texts, sealed_picture(self.path))
+            kept = read_json(self.path / SEAL) == record.seal(texts, sealed_picture(self.path))
+            kept = kept and all((self.path / name).read_text() == text for name, text in texts.items())
         except (OSError, ValueError, Lie):
             kept = False
         if not kept:
