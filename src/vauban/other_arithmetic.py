@@ -131,8 +131,8 @@ def refuse_too_many(number: int, near: int, votes: int, rounding: Rounding) -> N
     """Refuse to call votes of an input replayed of which too many are near ties: the folder could hold anything there."""
     if near > max(_FEW, _MOST_NEAR * votes):
         raise RunRefused(
-            f"input {number}: {near:,} of its {votes:,} votes are closer than {rounding.margin:.2g}, which rounding on this machine "
-            "may decide otherwise: this replay would say nothing about it; replay the run on a machine like its own"
+            f"input {number}: {near:,} of its {votes:,} votes are closer than {rounding.margin:.2g}, which rounding may "
+            "decide otherwise here: this replay would say nothing about it; replay the run on a machine like its own"
         )
 
 
