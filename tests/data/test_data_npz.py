@@ -29,6 +29,14 @@ def test_bytes_stay_bytes_and_labels_become_int64(save):
     assert (read.num_classes, read.class_names) == (3, ("0", "1", "2"))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint64, np.int8])
+def test_labels_of_any_integer_type_give_the_number_of_classes(save, dtype):
+    read = load(save(images=BYTES, labels=LABELS.astype(dtype)))
+    assert read.labels.dtype == np.int64
+    assert read.labels.tolist() == [2, 0, 1]
+    assert (read.num_classes, read.classes_fixed) == (3, False)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_floats_become_float32_of_any_shape(save, dtype):
     read = load(save(images=np.linspace(0, 1, 21, dtype=dtype).reshape(3, 7)))
@@ -71,6 +79,13 @@ def test_arrays_and_classes_can_be_named(save):
         ({"images": BYTES, "labels": LABELS}, ",classes=2", "label 2 of input 0 is outside"),
         ({"images": BYTES, "labels": LABELS[:2]}, "", "3 inputs and 2 labels"),
         ({"images": BYTES, "labels": LABELS.astype(float)}, "", "labels are float64; integers"),
+        (
+            {"images": BYTES, "labels": np.array([0, 1, 2**62])},
+            "",
+            "made.npz.*: 4611686018427387905 classes, and at most 1,000,000",
+        ),
+        ({"images": BYTES, "labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "", "18446744073709551616 classes"),
+        ({"images": BYTES}, ",classes=99999999999999", "99999999999999 classes, and at most 1,000,000"),
         ({"images": BYTES.astype(np.int32)}, "", "images are int32"),
         ({"images": BYTES.astype(np.uint16)}, "", "images are uint16 .* give depth=8 to divide by 257 and round"),
         ({"images": BYTES.astype(np.float32)}, ",depth=8", "images are float32; leave depth out"),

@@ -16,6 +16,8 @@ from vauban.files import arrays_sha256
 from vauban.runs.sections import Selection
 from vauban.validation import check_labels
 
+MOST_CLASSES = 10**6
+
 _ANY_SAMPLES: ContextVar[bool] = ContextVar("any samples", default=False)
 
 
@@ -115,8 +117,13 @@ def selected(before: Selection, every: int, limit: int | None) -> Selection:
     return Selection(before.size, before.sha256, every, limit)
 
 
-def numbered(num_classes: int) -> tuple[str, ...]:
-    """Return the class names "0", "1", …, used if no others are known."""
+def numbered(num_classes: int, of: str = "") -> tuple[str, ...]:
+    """Return the class names "0", "1", …, used if no others are known; errors begin with `of`, the data set."""
+    if num_classes > MOST_CLASSES:
+        raise BadInput(
+            f"{of}{': ' if of else ''}{num_classes} classes, and at most {MOST_CLASSES:,} are possible; without classes= there are as "
+            "many as the largest label + 1: correct that label or the number"
+        )
     return tuple(map(str, range(num_classes)))
 
 

@@ -65,7 +65,7 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
         raise BadInput(f"{name}: labels are {labels.dtype}; integers are needed, labels.astype(numpy.int64)")
     classes, given = values["classes"], values["classes"] is not None
     if not given:
-        classes = numbered(0 if labels is None else int(labels.max(initial=-1)) + 1)
+        classes = numbered(0 if labels is None or not labels.size else int(labels.max()) + 1, name)
     targets = None if labels is None else labels.astype(np.int64)
     return Dataset(images, targets, len(classes), classes, name, classes_fixed=given)
 
