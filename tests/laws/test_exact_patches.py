@@ -298,6 +298,7 @@ def test_text_forms() -> None:
         ("block:size=4,count=3,height=4,width=8", "only 2 blocks"),
         ("block:size=4,count=9,height=28,width=28", "2,054,455,634 views"),
         ("block:size=4,height=1001,width=1000", "1,001,000 views"),
+        ("band:size=4,height=99999999999999999999,width=99999999999999999999", r"10\^15 views"),
     ],
 )
 def test_wrong_texts_are_answered(wrong, answer) -> None:

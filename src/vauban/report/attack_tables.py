@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vauban.report.numbers import asked_radius, percent, short_radius
+from vauban.report.summary import round_numbers
 
 if TYPE_CHECKING:
     from vauban.attacks.results import Attacked
-
-_MOST = 8
 
 
 def nice_radii(attacked: Attacked) -> list[float]:
     """Round numbers from 0 to the largest radius or distance, in at most 8 steps."""
     finite = attacked.distance[np.isfinite(attacked.distance)]
     largest = max(float(np.nanmax(attacked.radius, initial=0.0)), float(finite.max(initial=0.0)))
-    whole = attacked.threat.integer
-    digits = (1, 2, 5) if whole else (1, 2.5, 5)
-    steps = [digit * 10.0**power for power in range(0 if whole else -6, 7) for digit in digits]
-    step = next((s for s in steps if largest / s <= _MOST), steps[-1])
-    return [round(i * step, 10) for i in range(int(largest / step) + 1)]
+    return round_numbers(largest, attacked.threat.integer)
 
 
 def headers(attacked: Attacked) -> list[str]:

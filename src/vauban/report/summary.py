@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -26,13 +28,20 @@ def parse_radii(text: str | None) -> list[float] | None:
 
 def nice_radii(certs: Claims, most: int = 8) -> list[float]:
     """Round numbers from 0 to the largest certified radius, in at most `most` steps."""
-    largest = float(np.nanmax(certs.radius, initial=0.0))
-    whole = certs.threat.integer
-    steps = [
-        digit * 10.0**power for power in range(0 if whole else -6, 7) for digit in ((1, 2, 5) if whole else (1, 2.5, 5))
-    ]
-    step = next((s for s in steps if largest / s <= most), steps[-1])
-    return [round(i * step, 10) for i in range(int(largest / step) + 1)]
+    return round_numbers(float(np.nanmax(certs.radius, initial=0.0)), certs.threat.integer, most)
+
+
+def round_numbers(largest: float, whole: bool, most: int = 8) -> list[float]:
+    """0 and the multiples of a round step up to `largest`, at most `most` of them; an infinite one counts as the largest float.
+
+    >>> round_numbers(1.3, whole=False), round_numbers(3e30, whole=True)
+    ([0.0, 0.25, 0.5, 0.75, 1.0, 1.25], [0.0, 5e+29, 1e+30, 1.5e+30, 2e+30, 2.5e+30, 3e+30])
+    """
+    finite, digits = min(largest, sys.float_info.max), ("1", "2", "5") if whole else ("1", "2.5", "5")
+    powers = range(0 if whole else -6, sys.float_info.max_10_exp)
+    steps = (Decimal(f"{digit}e{power}") for power in powers for digit in digits)
+    step = next(s for s in steps if finite / float(s) <= most)
+    return [float(i * step) for i in range(int(finite / float(step)) + 1)]
 
 
 def title_of(certs: Certificates) -> str:

@@ -52,7 +52,7 @@ class Regions:
     @property
     def count(self) -> int:
         """The number of regions."""
-        return len(self.tops) * len(self.lefts)
+        return -(-self.height // self.row_stride) * -(-self.width // self.column_stride)
 
     @property
     def positions(self) -> NDArray[np.int64]:
