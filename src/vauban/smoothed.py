@@ -32,7 +32,7 @@ from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
-from vauban.validation import check_at_least_one, check_num_classes, check_seed_request
+from vauban.validation import MOST_IN_FLIGHT, MOST_ROWS, check_at_least_one, check_num_classes, check_seed_request
 from vauban.votes import Record
 
 Callback = Callable[[int], None]
@@ -102,8 +102,8 @@ class SmoothedClassifier(AsModule):
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
         self.base.warn_if_trained_for_other_views(self.smoothing.law)
         self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic)
-        self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more")
-        self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more must be made ahead")
+        self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more", MOST_ROWS)
+        self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more is made ahead", MOST_IN_FLIGHT)
         self.block, self.compile = block, compile
         self.depends = files_sha256(depends)
         self.arithmetic, self.input_range = arithmetic, input_range

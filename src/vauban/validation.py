@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 
 MOST_VOTES = 10**12
+MOST_ROWS, MOST_IN_FLIGHT = 10**6, 1000
 LEAST_PROBABILITY = 1e-200
 """The least alpha and rho. From 1e-241 on SciPy's tails lose digits or become 0, and a bound would pass its own check; what is
 between is for shares of alpha, by class and by look."""
@@ -96,10 +97,12 @@ def check_num_classes(num_classes: Any) -> int:
     return int(num_classes)
 
 
-def check_at_least_one(name: str, value: Any, what: str) -> int | None:
-    """Check a whole number from 1, or None where it is chosen later; `what` says what is needed."""
+def check_at_least_one(name: str, value: Any, what: str, most: int | None = None) -> int | None:
+    """Check a whole number from 1 to `most` (None: any), or None where it is chosen later; `what` says what is needed."""
     if value is not None and (not is_whole(value) or value < 1):
         raise BadInput(f"{name}={value}: {what}")
+    if value is not None and most is not None and value > most:
+        raise BadInput(f"{name}={value}: at most {most:,} are possible; leave it out, and it is chosen by size")
     return value
 
 

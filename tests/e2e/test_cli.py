@@ -181,6 +181,14 @@ def test_claim_from_plain_counts(tmp_path: Path) -> None:
     assert "gaussian:sigma=0.5" in vauban("claim", counts, code=2)
 
 
+@pytest.mark.parametrize("smoothing", ["gaussian:sigma=1e30", "laplace:sigma=1e300,bound=theorem1"])
+def test_claim_of_any_scale_ends(tmp_path: Path, smoothing: str) -> None:
+    counts = tmp_path / "counts.txt"
+    counts.write_text("990 10 0\n500 500 1\n")
+    summary = json.loads(vauban("claim", counts, "--smoothing", smoothing, "--json"))
+    assert 3 < len(summary["certified"]) < 10
+
+
 def test_claim_for_fewer_votes_and_another_law(run: Path) -> None:
     fewer = json.loads(vauban("claim", run, "-n", "100", "--json"))
     assert fewer["votes_per_input"] == 100
@@ -217,6 +225,10 @@ def test_verify_exits_with_one_at_a_lie(run: Path, tmp_path: Path) -> None:
         (["--smoothing", SIGMA, "--model", "cnn"], "weights"),
         (["--smoothing", SIGMA, "--model", "nothing.safetensors"], "nothing.safetensors"),
         (["--smoothing", SIGMA, "--batch", "0"], "--batch 0"),
+        (["--smoothing", SIGMA, "--batch", "9" * 23], "a whole number from 1 to 1000"),
+        (["--smoothing", SIGMA, "--batch", "9" * 5000], "a whole number from 1 to 1000"),
+        (["--smoothing", SIGMA, "--batch", "²"], "--batch ²"),
+        (["--smoothing", SIGMA, "--rows", "99999999999999"], "rows=99999999999999: at most 1,000,000"),
         (["--smoothing", SIGMA, "--radii", "a,b"], "--radii a,b"),
         (["--smoothing", SIGMA, "--device", "tpu"], "device 'tpu'"),
     ],
@@ -226,6 +238,41 @@ def test_mistakes_are_answered_and_leave_nothing(tmp_path: Path, arguments: list
     assert complaint in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "run" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["certify", "--smoothing", SIGMA, "--limit", "1", "-n", "100"],
+        ["demo"],
+        ["attack", "RUN"],
+        ["poison", "train", "--partitions", "2", "--limit", "10"],
+        ["rl", "train", "--algo", "ddpg", "--env", "ContinuousSeek-v0"],
+    ],
+)
+def test_an_empty_folder_name_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "the name is empty" in vauban(*command, "--out", "", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_refuses_a_folder_that_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "missing" / "m.safetensors"
+    assert "its folder must exist" in vauban("train", "--smoothing", SIGMA, "--limit", "4", "--out", out, code=2)
+    assert not out.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "option", [["--parts", "3"], ["--inputs", "3"], ["--all"], ["--model", "m"], ["--training", "t"]]
+)
+def test_verify_refuses_options_of_a_replay_that_is_not_asked_for(run: Path, option: list[str]) -> None:
+    assert f"{option[0]} is for --replay, which is not given" in vauban("verify", run, *option, code=2)
+
+
+def test_verify_refuses_parts_of_a_run_that_has_none(run: Path) -> None:
+    assert "--parts is not for a smoothing run" in vauban("verify", run, "--replay", "--parts", "3", code=2)
 
 
 def test_a_strangers_model_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

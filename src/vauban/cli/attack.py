@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "vauban attack --smoothing none --threat linf --model model.safetensors --limit 100 --out attacks/undefended",
 )
 def attack(
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the attack; an existing one is continued")],
+    out: Annotated[Path, common.folder_option("folder of the attack; an existing one is continued")],
     run: Annotated[Path | None, typer.Argument(help="run folder; without one, --smoothing is needed")] = None,
     smoothing: Annotated[
         str | None, typer.Option("--smoothing", "-s", help="without a run: the smoothing, or none for the model alone")

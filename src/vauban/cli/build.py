@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vauban.cli.common import pick_device
 from vauban.errors import BadInput
 from vauban.specs import Spec
+from vauban.validation import MOST_IN_FLIGHT
+
+_LONGEST = 18  # digits of a number in an option
 
 if TYPE_CHECKING:
     from vauban.data import Dataset
@@ -48,8 +51,8 @@ def read_in_flight(text: str) -> int | None:
     """--batch: auto (None), or how many compute shapes are prepared ahead."""
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) < 1:
-        raise BadInput(f"--batch {text}: auto or a whole number from 1 is needed")
+    if not text.isdecimal() or len(text) > _LONGEST or not 1 <= int(text) <= MOST_IN_FLIGHT:
+        raise BadInput(f"--batch {text}: auto or a whole number from 1 to {MOST_IN_FLIGHT} is needed")
     return int(text)
 
 

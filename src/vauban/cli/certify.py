@@ -11,7 +11,7 @@ from vauban.cli import common
 from vauban.cli.common import example
 from vauban.cli.show import draw, show_announcement, show_certificates
 
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="run folder; an existing run is resumed")]
+OutOption = Annotated[Path, common.folder_option("run folder; an existing run is resumed")]
 BatchOption = Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")]
 BlockOption = Annotated[

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -76,6 +77,18 @@ TuneOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def read_folder(text: str | Path) -> Path:
+    """Read the name of a folder; an empty one would be the current folder, which is written with a dot."""
+    if not str(text).strip():
+        raise typer.BadParameter("the name is empty: give a folder, such as runs/mnist, or . for the current one")
+    return Path(text)
+
+
+def folder_option(help: str) -> Any:
+    """The option --out of a command that writes to a folder."""
+    return typer.Option("--out", "-o", help=help, parser=read_folder, metavar="PATH")
 
 
 def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

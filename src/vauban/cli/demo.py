@@ -14,7 +14,7 @@ from vauban.cli.show import draw, show_certificates
 
 @example("vauban demo")
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="run folder")] = Path("runs/demo"),
+    out: Annotated[Path, common.folder_option("run folder")] = Path("runs/demo"),
     json: common.JsonOption = False,
 ) -> None:
     """Certify 200 MNIST test digits with the packaged model, verify the run and draw its curve."""

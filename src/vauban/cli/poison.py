@@ -27,7 +27,7 @@ ClassesOption = Annotated[
     typer.Option(help="keep only these classes, for example 1,7; they become 0, 1, … [all]", show_default=False),
 ]
 AggregateOption = Annotated[str, typer.Option(help="plurality, or runoff: a second round between the two most voted")]
-OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
+OutRunOption = Annotated[Path, common.folder_option("run folder")]
 
 
 @app.command()
@@ -37,9 +37,7 @@ OutRunOption = Annotated[Path, typer.Option("--out", "-o", help="run folder")]
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
 def train(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="folder of the ensemble; an interrupted training is resumed")
-    ],
+    out: Annotated[Path, common.folder_option("folder of the ensemble; an interrupted training is resumed")],
     data: common.DataOption = "mnist",
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
     defense: DefenseOption = "dpa",

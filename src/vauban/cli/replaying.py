@@ -15,15 +15,25 @@ if TYPE_CHECKING:
     from vauban.replay import Replay
 
 
+_DRAWN = 20  # inputs or parts, unless a number is given
+
+
 def replay(
-    run: Path, *, smoothing: dict[str, Any], poisoning: dict[str, Any], data: str | None, device: str, quiet: bool
+    run: Path,
+    *,
+    smoothing: dict[str, Any],
+    poisoning: dict[str, Any],
+    everything: bool,
+    data: str | None,
+    device: str,
+    quiet: bool,
 ) -> Replay | PartsReplay:
-    """Replay a run of either kind; options of the other kind are refused."""
+    """Replay a run of either kind, or `everything` of it; options of the other kind are refused."""
     from vauban.runs.manifest import read_raw
 
     kind = read_raw(run).get("kind", "smoothing")
     foreign = smoothing if kind == "poisoning" else poisoning
-    given = [f"--{name}" for name, value in foreign.items() if value is not None and name not in ("inputs", "parts")]
+    given = [f"--{name}" for name, value in foreign.items() if value is not None]
     if given:
         raise BadInput(f"{given[0]} is not for a {kind} run: see vauban verify --help for what --replay takes")
     where = common.pick_device(device)
@@ -31,7 +41,9 @@ def replay(
         from vauban.cli.poison_output import progress_bars
         from vauban.poisoning.part_replay import replay_parts
 
+        poisoning["parts"] = None if everything else poisoning["parts"] or _DRAWN
         return replay_parts(run, data=data, device=where, progress=progress_bars(run, quiet), **poisoning)
+    smoothing["inputs"] = None if everything else smoothing["inputs"] or _DRAWN
     return _replay_inputs(run, data=data, device=where, quiet=quiet, **smoothing)
 
 

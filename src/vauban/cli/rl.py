@@ -32,7 +32,7 @@ UntilOption = Annotated[
     "vauban rl train --algo multi-reengage-ddpg --env DriveSeek-v0 --goal-weight 0.2 --out runs/drive",
 )
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="run folder; an interrupted training is resumed")],
+    out: Annotated[Path, common.folder_option("run folder; an interrupted training is resumed")],
     algo: Annotated[
         str, typer.Option(help="ddpg, sac, dqn, reengage-ddpg, reengage-sac, reengage-dqn or multi-reengage-ddpg")
     ],

@@ -125,6 +125,7 @@ def train(
         return
     from torch import Size
 
+    from vauban.cli.build import check_out
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
@@ -138,6 +139,7 @@ def train(
 
     if out is None:
         raise BadInput("--out is missing: give the file for the weights, such as --out model.safetensors")
+    check_out(out.expanduser())
     chosen = named(recipe, smoothing=smoothing, data=data) if recipe else None
     if chosen is not None and chosen.missing:
         raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")

@@ -43,7 +43,9 @@ def verify(
         str | None, typer.Option(help="the hash that was published: the run must be that one, with --nonce")
     ] = None,
     nonce: Annotated[str | None, typer.Option(help="with --announced: the nonce that its source published")] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="with --replay: how many inputs, drawn at random here")] = 20,
+    inputs: Annotated[
+        int | None, typer.Option(min=1, help="with --replay: how many inputs, drawn at random here [20]")
+    ] = None,
     all_inputs: Annotated[bool, typer.Option("--all", help="with --replay: every input, or every part")] = False,
     ensemble: Annotated[
         Path | None,
@@ -52,7 +54,9 @@ def verify(
     training: Annotated[
         str | None, typer.Option(help="with --replay, poisoning: the training set [the manifest's]", show_default=False)
     ] = None,
-    parts: Annotated[int, typer.Option(min=1, help="with --replay, poisoning: how many parts to train again")] = 20,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="with --replay, poisoning: how many parts to train again [20]")
+    ] = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -65,6 +69,10 @@ def verify(
     """
     from vauban.runs.verify import verify_run
 
+    smoothing = {"model": model, "weights": weights, "inputs": inputs}
+    poisoning = {"ensemble": ensemble, "training": training, "parts": parts}
+    if not replay:
+        _refuse_unused({**smoothing, **poisoning, "all": all_inputs or None})
     given = None if data is None else _selected(run, data, replay)
     verdict = verify_run(run, announced=announced, nonce=nonce, data=given)
     replayed: Replay | PartsReplay | None = None
@@ -73,8 +81,9 @@ def verify(
 
         replayed = replaying.replay(
             run,
-            smoothing={"model": model, "weights": weights, "inputs": None if all_inputs else inputs},
-            poisoning={"ensemble": ensemble, "training": training, "parts": None if all_inputs else parts},
+            smoothing=smoothing,
+            poisoning=poisoning,
+            everything=all_inputs,
             data=data,
             device=device,
             quiet=json,
@@ -122,6 +131,17 @@ def verify(
         typer.echo("What does not follow from the votes:")
     for line in verdict.underived:
         typer.echo(f"  {common.printable(line)}")
+
+
+def _refuse_unused(options: dict[str, object]) -> None:
+    """Refuse options of --replay where it is not given."""
+    from vauban.errors import BadInput
+
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise BadInput(
+            f"--{given[0]} is for --replay, which is not given: without it no vote is cast again; add it, or leave --{given[0]} out"
+        )
 
 
 def _selected(run: Path, spec: str, replay: bool) -> Dataset | None:
