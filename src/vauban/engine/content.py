@@ -6,6 +6,7 @@ what its objects hold (attributes, captured values) is hashed like anything else
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import importlib.util
 import sys
@@ -25,6 +26,7 @@ MAINS = ("__main__", "__mp_main__")
 
 _DEEPEST = 60  # what is nested deeper is hashed by its type
 _PLAIN = (str, bytes, bytearray, bool, int, float, complex, range, type(None), type(...), type(NotImplemented))
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque, array)
 _SHOWN = (PurePath, slice, torch.dtype, torch.memory_format, torch.layout, np.dtype)
 _NATIVE = (
     *(types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType),
@@ -45,7 +47,7 @@ _BOOKKEEPING = frozenset(
     | {"_is_full_backward_hook", "_compiled_call_impl", "_graph", "_backward_pre_hooks"}
     | {"_backward_hooks", "_state_dict_pre_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks"}
     | {"_load_state_dict_post_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"}
-    | {"_forward_pre_hooks_with_kwargs"}
+    | {"_forward_pre_hooks_with_kwargs", "_forward_pre_hooks", "_forward_hooks", "_is_torch_compile"}
 )
 """Attributes of torch modules that are hashed elsewhere, or have no part in scores (`_graph`: torch.fx has its `_code` too)."""
 _OF_CLASSES = frozenset(
@@ -178,7 +180,7 @@ class _Content:
             own, state = _members(value), getattr(value, "__dict__", None)
             if isinstance(state, dict):
                 own |= state
-            elif not own and not isinstance(value, tuple | dict | list | set | frozenset | deque | array | _PLAIN):
+            elif not own and not isinstance(value, (*_PLAIN, *_CONTAINERS)):
                 own["reduced"] = _reduced(value)
             self._add_named(own)
 
@@ -327,6 +329,7 @@ def _members(value: Any) -> dict[str, Any]:
 def _reduced(value: Any) -> Any:
     """What pickle would keep of an object without attributes, such as a fitted tree of another library; None if nothing."""
     try:
-        return value.__reduce_ex__(4)
+        registered = copyreg.dispatch_table.get(type(value))
+        return value.__reduce_ex__(4) if registered is None else registered(value)
     except Exception:
         return None
