@@ -364,7 +364,7 @@ class SmoothedClassifier(AsModule):
             rows_differ=rows_differ or None,
         )
         on_grid = inputs.levels is not None
-        preprocessing = "8-bit values divided by 255" if on_grid else "floats as given"
+        probed = sampler.probe_entries(inputs.values)  # before the hash: a first call may fill what a model keeps
         return manifests.compose(
             method,
             smoothing=str(self.smoothing.spec),
@@ -373,10 +373,10 @@ class SmoothedClassifier(AsModule):
                 arithmetic="grid" if on_grid and law.on_grid else "float",
                 range=UNIT_RANGE if on_grid else self.input_range,
                 deviation_per_view=method.deviation,
-                preprocessing=preprocessing,
+                preprocessing="8-bit values divided by 255" if on_grid else "floats as given",
             ),
             compute=compute,
-            model=ModelSection(*self.identity(), self.depends, *sampler.probe_entries(inputs.values)),
+            model=ModelSection(*self.identity(), self.depends, *probed),
             data=batch.section(self.num_classes),
             seed=None if secret is None else secret.section,
             versions={"vauban": __version__, **{name: version(name) for name in ("numpy", "scipy", "mpmath")}},

@@ -1,6 +1,8 @@
 """Votes of two models never meet in one run: what a model reads, imports, and answers is part of its run."""
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,14 @@ import pytest
 import torch
 
 import vauban as vb
-from vauban.errors import BadInput, RunRefused
+from vauban.data.dataset import Dataset
+from vauban.errors import BadInput, Lie, RunRefused
+from vauban.replay import replay
 from vauban.smoothing.gaussian import Gaussian as GaussianViews
 
 X = torch.tensor([[0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8, 0.9]])
+
+DATA = Dataset(X.numpy(), np.array([0, 1]), 2, ("0", "1"), "two")
 
 
 def half_done(folder: Path) -> None:
@@ -96,3 +102,51 @@ def test_other_noise_is_refused_on_resume(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(GaussianViews, "views", lambda self, x, words, levels: views(self, x, words.flip(1), levels))
     with pytest.raises(RunRefused, match=r"model\.(scores|views)"):
         certify(model, tmp_path / "run")
+
+
+def judge(views: torch.Tensor, kind: str) -> torch.Tensor:
+    """The votes of kind B are the others where the mean is large."""
+    mean = views.mean(dim=1)
+    sign = torch.where(mean < 0.5, 1.0, -1.0) if kind == "B" else torch.ones(())
+    return torch.stack([0.5 - mean, mean - 0.5], dim=1) * sign.reshape(-1, 1)
+
+
+class Judge(torch.nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        return judge(views, self.kind)
+
+
+@pytest.mark.parametrize("make", [Judge, lambda kind: functools.partial(judge, kind=kind)])
+def test_a_model_with_another_attribute_neither_resumes_nor_replays(make: Callable[[str], Any], tmp_path: Path) -> None:
+    certify(make("A"), tmp_path / "run")
+    assert replay(tmp_path / "run", make("A"), DATA).votes == 600
+    with pytest.raises(Lie, match="another model"):
+        replay(tmp_path / "run", make("B"), DATA)
+    half_done(tmp_path / "run")
+    with pytest.raises(RunRefused, match=r"model\.sha256"):
+        certify(make("B"), tmp_path / "run")
+    certify(make("A"), tmp_path / "run")
+
+
+class Lazy(Judge):
+    """A model that keeps a tensor from its first call on."""
+
+    def __init__(self) -> None:
+        super().__init__("A")
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        if not self.kept:
+            self.kept["ones"] = torch.ones(len(views), 1)
+        return super().forward(views) * self.kept["ones"]
+
+
+def test_what_a_model_fills_in_its_first_call_does_not_make_it_another(tmp_path: Path) -> None:
+    certify(Lazy(), tmp_path / "run")
+    half_done(tmp_path / "run")
+    certify(Lazy(), tmp_path / "run")
+    assert replay(tmp_path / "run", Lazy(), DATA).votes == 600
