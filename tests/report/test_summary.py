@@ -2,6 +2,7 @@
 
 import math
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -18,7 +19,7 @@ def test_round_numbers_are_few_ascend_and_reach_the_largest(largest: float, whol
     numbers = round_numbers(largest, whole)
     assert numbers[0] == 0
     assert len(numbers) <= 9
-    assert all(below < above for below, above in zip(numbers, numbers[1:], strict=False))
+    assert all(below < above for below, above in pairwise(numbers))
     assert numbers[-1] <= math.nextafter(largest, math.inf)
     assert all(math.isfinite(number) for number in numbers)
     if largest >= 1:

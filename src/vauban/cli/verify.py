@@ -140,7 +140,7 @@ def _refuse_unused(options: dict[str, object]) -> None:
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise BadInput(
-            f"--{given[0]} is for --replay, which is not given: without it no vote is cast again; add it, or leave --{given[0]} out"
+            f"--{given[0]} is for --replay, which is not given: add it to cast votes again, or leave --{given[0]} out"
         )
 
 
