@@ -240,6 +240,15 @@ def test_mistakes_are_answered_and_leave_nothing(tmp_path: Path, arguments: list
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
+def test_too_little_memory_is_answered_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 5.86 GiB")
+
+    monkeypatch.setattr("vauban.smoothed.SmoothedClassifier.certify", full)
+    errors = vauban("certify", *SMALL, "--out", tmp_path / "run", code=1)
+    assert "too little memory (Unable to allocate 5.86 GiB): give smaller --rows" in errors
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -114,6 +114,13 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 where = f"{problem.filename}: " if problem.filename and problem.strerror else ""
                 _show_error(problem, f"{where}{problem.strerror or problem}")
                 raise typer.Exit(1) from None
+            except MemoryError as problem:
+                _show_error(
+                    problem,
+                    f"this machine has too little memory ({problem or 'for this command'}): give smaller --rows or --batch where "
+                    "the command has them, or fewer inputs",
+                )
+                raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("\nstopped; what was done is kept: run the same command again to continue", err=True)
                 raise typer.Exit(INTERRUPTED) from None

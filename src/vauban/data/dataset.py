@@ -121,8 +121,8 @@ def numbered(num_classes: int, of: str = "") -> tuple[str, ...]:
     """Return the class names "0", "1", …, used if no others are known; errors begin with `of`, the data set."""
     if num_classes > MOST_CLASSES:
         raise BadInput(
-            f"{of}{': ' if of else ''}{num_classes} classes, and at most {MOST_CLASSES:,} are possible; without classes= there are "
-            "as many as the largest label + 1: correct that label or the number"
+            f"{of}{': ' if of else ''}{num_classes} classes, and at most {MOST_CLASSES:,} are possible; without classes= there "
+            "are as many as the largest label + 1: correct that label or the number"
         )
     return tuple(map(str, range(num_classes)))
 
