@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from vauban.data import Dataset
     from vauban.models import LoadedModel
     from vauban.smoothing import Smoothing
-    from vauban.training import Trained, Validation
+    from vauban.training import Recipe, Trained, Validation
     from vauban.training.losses import Loss
     from vauban.training.recipes import NamedRecipe
+
+_VALIDATION_SHARE, _MOST_VALIDATIONS = 0.1, 10  # by default: the most time of training, and the most times
 
 
 @example(
@@ -102,7 +104,13 @@ def train(
         float | None, typer.Option(help="radius at which held-out pictures are to be certified [by smoothing]")
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="votes for each held-out picture")] = 200,
-    times: Annotated[int, typer.Option(min=1, help="how often held-out pictures are tried")] = 10,
+    times: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="how often held-out pictures are tried [10, fewer if they took over a tenth of the time]",
+        ),
+    ] = None,
     init: Annotated[
         Path | None,
         typer.Option(help="weights to start from, a file or a checkpoint; of 'D > A' those of D will do [random]"),
@@ -158,7 +166,7 @@ def train(
     learns.check_shape(law, Size(selected.images.shape[1:]))
     spec = _architecture(model, chosen, law, selected, learns)
     held = 0 if validate is None and not learns.uses_labels else validate
-    kept, validation = _held_out(selected, held, radius, votes, times, settings.seed)
+    kept, validation = _held_out(selected, held, radius, votes, times, settings)
     quiet = json or not in_first_process()
     if chosen is not None and chosen.note and not quiet:
         typer.echo(f"{chosen.name}: {chosen.note}", err=True)
@@ -226,15 +234,17 @@ def _architecture(model: str | None, chosen: NamedRecipe | None, law: Smoothing,
 
 
 def _held_out(
-    data: Dataset, count: int | None, radius: float | None, votes: int, times: int, seed: int
+    data: Dataset, count: int | None, radius: float | None, votes: int, times: int | None, recipe: Recipe
 ) -> tuple[Dataset, Validation | None]:
     from vauban.training import Validation, split
 
     held = min(200, len(data) // 20) if count is None else count
     if held == 0 or data.labels is None:
         return data, None
-    kept, out = split(data, held, seed)
-    return kept, Validation(out, radius, votes, times)
+    kept, out = split(data, held, recipe.seed)
+    trained_on = recipe.epochs * len(kept)  # pictures; an update takes about three times as long as a vote
+    affordable = int(_VALIDATION_SHARE * 3 * trained_on / (held * votes))
+    return kept, Validation(out, radius, votes, times or min(_MOST_VALIDATIONS, max(1, affordable)))
 
 
 def _tensorboard(folder: Path | None) -> list[Any]:
