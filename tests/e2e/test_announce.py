@@ -303,3 +303,12 @@ def test_workers_of_a_cluster_have_the_same_noise(
     certify(folder, nonce=NONCE, on=ray_cluster.on)
     lines = [sorted((one / "tallies.jsonl").read_text().splitlines()) for one in (folder, finished)]
     assert lines[0] == lines[1]
+
+
+def test_a_refused_command_spends_no_nonce(waiting: Path, tmp_path: Path) -> None:
+    folder = copied(waiting, tmp_path)
+    with pytest.raises(RunRefused, match="not finished"):
+        certify(folder, nonce=NONCE, extend=400)
+    assert not (folder / "nonce.json").exists()
+    certify(folder, nonce="ab" * 16)
+    assert verify_run(folder).seed == "announced"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from forged_folders import (
     MANIFEST,
     ByRow,
@@ -22,7 +23,7 @@ from forged_folders import (
     text,
 )
 
-from vauban.files import write_json
+from vauban.files import arrays_sha256, floats_from_hex, floats_hex, write_json
 from vauban.runs import manifest as manifests
 from vauban.runs import schema1
 from vauban.runs.store import read_record, write_claims
@@ -52,6 +53,13 @@ def both(*edits: Callable[[Json], Any]) -> Callable[[Json], Any]:
             one(raw)
 
     return edit
+
+
+def one_unit_off(raw: Json) -> None:
+    """Moves one kept score by a unit in its last place, with the hash of the scores."""
+    kept = floats_from_hex(raw["model"]["kept_scores"], raw["compute"]["rows"], raw["data"]["num_classes"]).copy()
+    kept[0, 0] = np.nextafter(kept[0, 0], np.float32(np.inf))
+    raw["model"] |= {"kept_scores": floats_hex(kept), "scores": arrays_sha256(kept)}
 
 
 def then_lines(edit: Callable[[Json], Any], of_lines: Callable[[list[Json]], Any]) -> Edit:
@@ -297,6 +305,14 @@ COMPUTE_FORGERIES = [
         "that scores depend on the row is left out",
         "rows",
         manifest(both(without("compute.rows_differ"), without("requires"))),
+        "replay",
+        "scores depend on the row",
+        ByRow,
+    ),
+    Forgery(
+        "that scores depend on the row is left out, and a kept score is off by one unit in its last place",
+        "rows",
+        manifest(both(without("compute.rows_differ"), without("requires"), one_unit_off)),
         "replay",
         "scores depend on the row",
         ByRow,

@@ -68,7 +68,7 @@ class Ensemble(nn.Module):
         return answer
 
     def asked(self, views: Tensor) -> Asked:
-        """How many members are asked about these views, without asking the others."""
+        """How many members vote on each of these views, found without a vote of the others."""
         every = len(self.members)
         if not self.consensus:
             return Asked(torch.full((len(views),), every), float(every))

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import itertools
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,3 +169,25 @@ def test_clean_accuracy_of_a_run_off_is_that_of_its_answer() -> None:
 def test_bad_requests_are_refused(asked: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         derive(VOTES, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("models", "classes", "k"), [(5, 3, 1), (5, 3, 2), (6, 2, 1)])
+def test_altered_base_classifiers_are_allowed_for(
+    models: int, classes: int, k: int, cases_tried: Callable[[int], None]
+) -> None:
+    """Some votes are not those said, and as many parts as the radius are changed besides: the label stays in the top k."""
+    everything = np.array(list(itertools.product(range(classes), repeat=models)))
+    tables = np.stack([np.bincount(votes, minlength=classes) for votes in everything])
+    tried = kept = 0
+    for votes, counts in zip(everything, tables, strict=True):
+        label = int(counts.argmax())
+        ranks = (tables > tables[:, [label]]).sum(1) + (tables[:, :label] == tables[:, [label]]).sum(1)
+        nearest = (everything != votes).sum(1)[ranks >= k].min(initial=models + 1)
+        for altered in (0, 1, 2):
+            certs = derive(EnsembleVotes(counts[None]), truth=[label], k=k, label="given", altered=altered)
+            if not certs.abstained[0]:
+                assert altered + int(certs.radius[0]) < nearest
+                kept += altered > 0
+            tried += len(everything)
+    cases_tried(tried)
+    assert kept > 0
