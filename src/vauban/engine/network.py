@@ -10,7 +10,7 @@ import copy
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,12 +23,10 @@ from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
-from vauban.specs import choose
+from vauban.runs.sections import ComputeSection
+from vauban.validation import check_backend, check_precision, check_stochastic
 
 Model = Callable[[torch.Tensor], Any]
-
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-STOCHASTIC = ("views", "rows")
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -60,6 +58,8 @@ class Network:
     model that votes: the caller's own, or a copy with the caller's tensors.
     `stochastic`: how a base classifier that is random by design is called: "views", one view at a time, "rows", many views whose
     votes are declared independent; None for one that always gives the same answer.
+    `backend`: the library that runs the network, "auto" for the first that can; None is torch, or what a resumed run has. `runner`:
+    the network in that library (`backends.runner.Runner`), None where torch runs it.
     """
 
     source: Model
@@ -67,24 +67,36 @@ class Network:
     precision: str = "fp32"
     channels_last: bool | None = None
     stochastic: str | None = None
+    backend: str | None = None
     model: Model = field(init=False)
+    runner: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.stochastic not in (None, *STOCHASTIC):
-            raise BadInput(
-                f"stochastic={self.stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None"
-            )
-        check_precision(self.precision, self.device)
+        check_stochastic(self.stochastic)
+        check_precision(self.precision, self.device.type)
+        check_backend(self.backend)
         self.model = self.source
 
-    def prepare(self, dimensions: int, keep: bool = False) -> None:
+    def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
         """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it.
+        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it. `of_run`: the
+        backend of the run that is resumed, None for a new one.
         """
+        if self.backend in ("onnxruntime", "openvino", "auto") or of_run not in (None, "torch") or hasattr(self.source, "check_shape"):
+            from vauban.engine.backends.choice import runner_for
+
+            self.runner = runner_for(self, keep, of_run)
+            if self.runner is not None:
+                self.model = self.runner
+                return
         if not isinstance(self.source, nn.Module):
             self.channels_last = bool(self.channels_last)
             return
+        if self.precision == "bf16" and self.device.type == "cpu":
+            from vauban.engine.backends.choice import warn_of_slow_bf16
+
+            warn_of_slow_bf16()
         if self.channels_last is None:
             self.channels_last = channels_last_is_faster(self.source, dimensions, self.device, self.precision)
         if keep and isinstance(self.model, nn.Module) and self.model is not self.source:
@@ -112,10 +124,17 @@ class Network:
             working.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return working
 
+    def fit(self, shape: Sequence[int]) -> None:
+        """Compile a backend's program for views of this shape [rows, ...]; torch takes over where `auto` chose one that cannot."""
+        if self.runner is not None and not self.runner.fit(tuple(shape)):
+            self.backend, self.runner, self.model = "torch", None, self.source
+            self.prepare(len(shape) - 1)
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the model into evaluation mode, and restore the mode of each of its modules afterwards."""
-        parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
+        voting = self.model if self.runner is None else self.source
+        parts = list(voting.modules()) if isinstance(voting, nn.Module) else []
         modes = [part.training for part in parts]
         try:
             for part in parts:
@@ -134,16 +153,31 @@ class Network:
     @property
     def dtype(self) -> torch.dtype:
         """The type of the views that the network takes."""
-        return _DTYPES.get(self.precision, torch.float32)
+        return torch.float32 if self.runner is not None else _DTYPES.get(self.precision, torch.float32)
 
     def laid_out(self, views: torch.Tensor) -> torch.Tensor:
         """Views in the network's type and memory layout."""
         views = views.to(self.dtype)
-        return views.contiguous(memory_format=torch.channels_last) if self.channels_last else views
+        last = self.channels_last and self.runner is None
+        return views.contiguous(memory_format=torch.channels_last) if last else views
 
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Scores [rows, num_classes] of views in the network's type and layout."""
         return scores_of(self.model, views, num_classes)
+
+    def section(self, **shape: Any) -> ComputeSection:
+        """What a manifest says of the network; `shape`: rows, block, compile and rows_differ."""
+        return ComputeSection(
+            precision=self.precision,
+            device=device_name(self.device),
+            threads=torch.get_num_threads(),
+            channels_last=bool(self.channels_last and self.runner is None),
+            torch=str(torch.__version__),
+            by_blocks=self.by_blocks or None,
+            stochastic=self.stochastic,
+            backend=None if self.runner is None else self.runner.describe(),
+            **shape,
+        )
 
 
 def channels_last_is_faster(
@@ -153,14 +187,6 @@ def channels_last_is_faster(
     precision that tensor cores compute in (all but fp32)."""
     faster = torch.device(device).type == "cpu" or precision != "fp32"
     return faster and dimensions == 3 and any(isinstance(part, nn.Conv2d) for part in module.modules())
-
-
-def check_precision(precision: str, device: torch.device) -> str:
-    """Check a precision: its name, and that the device supports it."""
-    choose("precision", precision, PRECISIONS)
-    if precision == "tf32" and device.type != "cuda":
-        raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device.type}: use fp32 or bf16")
-    return precision
 
 
 @contextmanager

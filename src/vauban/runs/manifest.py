@@ -248,6 +248,9 @@ def _checked(manifest: Manifest) -> Manifest:
         raise ValueError("the range of inputs")
     if inputs.levels is not None and inputs.range != UNIT_RANGE:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
+    backend = manifest.compute.backend
+    if backend is not None and not (isinstance(backend, dict) and isinstance(backend.get("name"), str)):
+        raise ValueError("the backend, which has a name")
     if settings.label not in ("given", "votes"):
         raise ValueError("the setting label, which must be given or votes")
     if manifest.seed is not None:

@@ -64,7 +64,10 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class ComputeSection:
-    """What the network's answers depend on besides its weights: compute shape, precision, device, threads, layout."""
+    """What the network's answers depend on besides its weights: compute shape, precision, device, threads, layout.
+
+    `backend`: of a network that torch does not run, the library: name, version, precision, hash of the model's ONNX form.
+    """
 
     rows: int
     precision: str
@@ -77,6 +80,12 @@ class ComputeSection:
     by_blocks: list[str] | None = None
     stochastic: str | None = None
     rows_differ: bool | None = None
+    backend: dict[str, str] | None = None
+
+    @property
+    def backend_name(self) -> str:
+        """The library that runs the network."""
+        return "torch" if self.backend is None else self.backend["name"]
 
 
 @dataclass(frozen=True)
