@@ -210,13 +210,9 @@ def check_precision(precision: str, device: str) -> str:
     return precision
 
 
-def check_stochastic(stochastic: str | None) -> None:
-    """Check how a model that is random by design is called."""
-    if stochastic not in (None, "views", "rows"):
-        raise BadInput(f"stochastic={stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None")
-
-
-def check_backend(backend: str | None) -> None:
-    """Check the name of a backend; None leaves the choice to the run and the model."""
+def check_way_of_running(backend: str | None, stochastic: str | None) -> None:
+    """Check the name of a network's backend, and how a model that is random by design is called."""
     if backend is not None:
         choose("backend", backend, BACKENDS)
+    if stochastic not in (None, "views", "rows"):
+        raise BadInput(f"stochastic={stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None")

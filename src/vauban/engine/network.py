@@ -24,7 +24,7 @@ from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
 from vauban.runs.sections import ComputeSection
-from vauban.validation import check_backend, check_precision, check_stochastic
+from vauban.validation import check_precision, check_way_of_running
 
 Model = Callable[[torch.Tensor], Any]
 
@@ -58,8 +58,8 @@ class Network:
     model that votes: the caller's own, or a copy with the caller's tensors.
     `stochastic`: how a base classifier that is random by design is called: "views", one view at a time, "rows", many views whose
     votes are declared independent; None for one that always gives the same answer.
-    `backend`: the library that runs the network, "auto" for the first that can; None is torch, or what a resumed run has. `runner`:
-    the network in that library (`backends.runner.Runner`), None where torch runs it.
+    `backend`: the library that runs the network, "auto" for the first that can; None is torch, or what a resumed run has.
+    `runner`: the network in that library (`backends.runner.Runner`), None where torch runs it.
     """
 
     source: Model
@@ -72,37 +72,41 @@ class Network:
     runner: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        check_stochastic(self.stochastic)
         check_precision(self.precision, self.device.type)
-        check_backend(self.backend)
+        check_way_of_running(self.backend, self.stochastic)
         self.model = self.source
 
     def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
         """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it. `of_run`: the
-        backend of the run that is resumed, None for a new one.
+        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it. `of_run`:
+        the backend of the run that is resumed, None for a new one.
         """
-        if self.backend in ("onnxruntime", "openvino", "auto") or of_run not in (None, "torch") or hasattr(self.source, "check_shape"):
-            from vauban.engine.backends.choice import runner_for
-
-            self.runner = runner_for(self, keep, of_run)
-            if self.runner is not None:
-                self.model = self.runner
-                return
+        self.runner = self._runner(keep, of_run)
+        self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
+        if self.runner is not None:
+            return
         if not isinstance(self.source, nn.Module):
             self.channels_last = bool(self.channels_last)
             return
-        if self.precision == "bf16" and self.device.type == "cpu":
-            from vauban.engine.backends.choice import warn_of_slow_bf16
-
-            warn_of_slow_bf16()
         if self.channels_last is None:
             self.channels_last = channels_last_is_faster(self.source, dimensions, self.device, self.precision)
         if keep and isinstance(self.model, nn.Module) and self.model is not self.source:
             self.model.load_state_dict(self.source.state_dict())
         elif self.precision in _DTYPES or self.channels_last:
             self.model = self._copied(self.source)
+
+    def _runner(self, compile: bool, of_run: str | None) -> Any:
+        """The network in its backend, None for torch; the common case, which needs no choice, loads no further file."""
+        if (
+            {self.backend, of_run} <= {None, "torch"}
+            and self.precision != "bf16"
+            and not hasattr(self.source, "check_shape")
+        ):
+            return None
+        from vauban.engine.backends.choice import runner_for
+
+        return runner_for(self, compile, of_run)
 
     def _copied(self, source: nn.Module) -> nn.Module:
         try:
@@ -125,7 +129,7 @@ class Network:
         return working
 
     def fit(self, shape: Sequence[int]) -> None:
-        """Compile a backend's program for views of this shape [rows, ...]; torch takes over where `auto` chose one that cannot."""
+        """Compile a backend's program for views [rows, ...]; torch takes over where `auto` chose one that cannot run them."""
         if self.runner is not None and not self.runner.fit(tuple(shape)):
             self.backend, self.runner, self.model = "torch", None, self.source
             self.prepare(len(shape) - 1)
@@ -158,8 +162,8 @@ class Network:
     def laid_out(self, views: torch.Tensor) -> torch.Tensor:
         """Views in the network's type and memory layout."""
         views = views.to(self.dtype)
-        last = self.channels_last and self.runner is None
-        return views.contiguous(memory_format=torch.channels_last) if last else views
+        plain = self.runner is not None or not self.channels_last
+        return views if plain else views.contiguous(memory_format=torch.channels_last)
 
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Scores [rows, num_classes] of views in the network's type and layout."""

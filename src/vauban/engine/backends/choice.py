@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.backends.protocol import Backend, installed
-from vauban.engine.backends.runner import Runner
+from vauban.engine.backends.runner import Runner, processor
 from vauban.engine.backends.with_onnxruntime import OnnxRuntime
 from vauban.engine.backends.with_openvino import OpenVINO
 from vauban.errors import BadInput, MissingExtra
@@ -30,47 +29,60 @@ def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | 
 
     A network for which nothing was asked keeps its run's backend, and so does one with "auto".
     """
-    asked = network.backend
+    asked = _asked(network, of_run)
+    obstacle = "" if asked == "torch" else _obstacle(network, compile)
+    backend = None
+    if asked == "auto":
+        backend = _first(network, obstacle)
+    elif asked != "torch":
+        backend = _named(asked, network.precision, obstacle)
+    if backend is None:
+        _warn_of_slow_bf16(network)
+        return None
+    return _kept(network, backend, optional=asked == "auto" and not isinstance(network.source, OnnxNetwork))
+
+
+def _asked(network: Network, of_run: str | None) -> str:
+    asked, source = network.backend, network.source
     if asked in (None, "auto") and of_run is not None:
         asked = of_run
-    if asked == "torch":
-        if isinstance(network.source, OnnxNetwork):
-            raise BadInput(f"{network.source.name} is an ONNX file: give --backend onnxruntime, openvino or auto")
-        return None
-    obstacle = _obstacle(network, compile)
-    if asked in (None, "auto"):
-        backend = _first(network, obstacle)
-        return None if backend is None else _kept(network, backend, optional=True)
+    if isinstance(source, OnnxNetwork):
+        if asked == "torch":
+            raise BadInput(f"{source.name} is an ONNX file: give --backend onnxruntime, openvino or auto")
+        return asked or "auto"
+    return asked or "torch"
+
+
+def _named(asked: str, precision: str, obstacle: str) -> Backend:
+    """The backend of this name; refused if it cannot run the network."""
     if asked not in MADE:
-        raise BadInput(f"backend {asked!r} of the run is not one of torch, {', '.join(MADE)}: use a newer version of Vauban")
+        raise BadInput(
+            f"backend {asked!r} of the run is not one of torch, {', '.join(MADE)}: use a newer version of Vauban"
+        )
     if obstacle:
         raise BadInput(f"backend {asked} {obstacle}")
     backend = MADE[asked]()
-    if network.precision not in backend.precisions():
+    if precision not in backend.precisions():
         raise BadInput(
-            f"precision {network.precision} with backend {asked}, which computes in {' or '.join(backend.precisions())} on this "
+            f"precision {precision} with backend {asked}, which computes in {' or '.join(backend.precisions())} on this "
             "machine: use fp32"
         )
-    return _kept(network, backend, optional=False)
+    return backend
 
 
 def _first(network: Network, obstacle: str) -> Backend | None:
-    """The first backend that is installed and computes in the network's precision."""
-    is_file = isinstance(network.source, OnnxNetwork)
-    if obstacle and is_file:
-        raise BadInput(f"an ONNX file, which a backend runs, {obstacle}")
-    if not obstacle:
-        needed = () if is_file else _NEEDED
-        for name, make in MADE.items():
-            if installed(name, *needed):
-                backend = make()
-                if network.precision in backend.precisions():
-                    return backend
-    if is_file and not any(map(installed, MADE)):
-        raise MissingExtra("onnxruntime or openvino", "openvino", f"running {network.source.name}")
-    if is_file:
-        raise BadInput(f"no backend computes in {network.precision} on this machine: use --precision fp32")
-    return None
+    """The first backend that is installed and computes in the network's precision; None leaves the network to torch."""
+    file = network.source if isinstance(network.source, OnnxNetwork) else None
+    needed = _NEEDED if file is None else ()
+    made = [] if obstacle else [make() for name, make in MADE.items() if installed(name, *needed)]
+    found = next((backend for backend in made if network.precision in backend.precisions()), None)
+    if found is not None or file is None:
+        return found
+    if obstacle:
+        raise BadInput(f"{file.name} is an ONNX file, and a backend for it {obstacle}")
+    if not made:
+        raise MissingExtra("onnxruntime or openvino", "openvino", f"running {file.name}")
+    raise BadInput(f"no backend here computes {file.name} in {network.precision}: use --precision fp32")
 
 
 def _obstacle(network: Network, compile: bool) -> str:
@@ -78,7 +90,9 @@ def _obstacle(network: Network, compile: bool) -> str:
     if network.device.type != "cpu":
         return f"runs on the CPU, and the device is {network.device.type}: give device='cpu' (--device cpu)"
     if network.stochastic is not None:
-        return f"with stochastic={network.stochastic!r}: a random model draws from torch's generators; use backend torch"
+        return (
+            f"with stochastic={network.stochastic!r}: a random model draws from torch's generators; use backend torch"
+        )
     if compile:
         return "with compile: torch.compile is of torch alone; leave out --compile and --tune, or use backend torch"
     if not isinstance(network.source, nn.Module):
@@ -100,13 +114,13 @@ def _kept(network: Network, backend: Backend, optional: bool) -> Runner:
 
 def computes_bf16() -> bool:
     """Whether this processor has instructions for bf16, without which it is slower than fp32; True where torch cannot tell."""
-    capable = getattr(torch.cpu, "get_capabilities", dict)()
+    capable = processor()
     return not capable or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def warn_of_slow_bf16() -> None:
+def _warn_of_slow_bf16(network: Network) -> None:
     """Warn if torch is to compute in bf16 on a processor that has no instructions for it."""
-    if not computes_bf16():
+    if network.precision == "bf16" and network.device.type == "cpu" and not computes_bf16():
         warnings.warn(
             "this processor has no instructions for bf16 (avx512_bf16 or amx_bf16): votes in bf16 are slower than in fp32",
             stacklevel=3,

@@ -33,15 +33,15 @@ def exported(module: nn.Module, shape: Sequence[int], backend: str) -> bytes:
     except Exception as problem:
         cause = problem.__cause__ or problem
         raise CannotRun(
-            f"the model cannot be exported for backend {backend} ({reason(cause)}): use --backend torch, which runs any model, or "
-            "take out what decides by the values of a tensor"
+            f"the model cannot be exported for backend {backend} ({reason(cause)}): use --backend torch, which runs any model, "
+            "or take out what decides by the values of a tensor"
         ) from problem
     assert made is not None
     model = made.model_proto
     if len(model.graph.input) != 1 or len(model.graph.output) != 1:
         raise CannotRun(
-            f"the model, exported for backend {backend}, has {len(model.graph.input)} inputs and {len(model.graph.output)} outputs: "
-            "one that maps views to scores and changes nothing of its own is needed; use --backend torch"
+            f"the model, exported for backend {backend}, has {len(model.graph.input)} inputs and {len(model.graph.output)} "
+            "outputs: one that maps views to scores and changes nothing of its own is needed; use --backend torch"
         )
     for message in messages(model):
         for field in ("metadata_props", "doc_string"):  # names of files on this machine, which no score depends on

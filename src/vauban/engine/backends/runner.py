@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,18 @@ CLOSE = {"fp32": 1e-3, "bf16": 1e-1}
 SAME_LABELS = {"fp32": 0.99, "bf16": 0.9}
 """The least fraction of the first views whose label must be the module's: the rest may be ties but for rounding."""
 
-_INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "neon", "sve", "bf16")
+_INSTRUCTIONS = (
+    "avx2",
+    "avx512_f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_bf16",
+    "amx_fp16",
+    "neon",
+    "sve",
+    "bf16",
+)
 
 
 @dataclass
@@ -65,7 +77,7 @@ class Runner:
     def describe(self) -> dict[str, str]:
         """What the manifest says: backend, version and precision, hash of the ONNX model, and what else scores depend on."""
         shape, _ = self._latest
-        capable = getattr(torch.cpu, "get_capabilities", dict)()
+        capable = processor()
         made_by = {} if isinstance(self.source, OnnxNetwork) else {"exporter": exporter()}
         return {
             "name": self.backend.name,
@@ -119,3 +131,9 @@ class Runner:
                 f"{float(apart):.3g}, of a range of {float(width):.3g}, and {100 * float(labels):.1f} % of the labels agree; use "
                 "--backend torch"
             )
+
+
+def processor() -> dict[str, Any]:
+    """What torch knows of this processor, by name; empty in versions that cannot say."""
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return found
