@@ -18,7 +18,7 @@ from vauban.engine.backends.protocol import CannotRun
 from vauban.engine.network import threads
 from vauban.engine.worker import Worker
 from vauban.engine.worker_pool import worker_setup
-from vauban.errors import BadInput, MissingExtra, RunRefused
+from vauban.errors import BadInput, Lie, MissingExtra, RunRefused
 from vauban.inputs import Inputs
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.replay import replay
@@ -268,6 +268,17 @@ def test_a_resumed_run_keeps_its_backend(fake: type[Fake], tmp_path: Path) -> No
     smoothed("auto").certify(PICTURES, TRUTH, seed=1, out=tmp_path / "torch", **SETTINGS)
     with pytest.raises(RunRefused, match=r"compute\.backend"):
         smoothed("openvino").certify(PICTURES, TRUTH, seed=1, out=tmp_path / "torch", **SETTINGS)
+
+
+def test_replay_by_another_version_is_no_lie(fake: type[Fake], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smoothed("openvino").certify(PICTURES, TRUTH, seed=1, out=tmp_path / "run", **SETTINGS)
+    assert replay(tmp_path / "run", small(), DATA, progress=False).rounding is None
+    monkeypatch.setattr(fake, "change", lambda self, scores: scores * (1 + 5e-4))
+    with pytest.raises(Lie, match="by more than rounding"):
+        replay(tmp_path / "run", small(), DATA, progress=False)
+    monkeypatch.setattr(fake, "version", lambda self: "2.0")
+    with pytest.raises(RunRefused, match=r"openvino 2\.0; the run: .*, openvino 1\.0"):
+        replay(tmp_path / "run", small(), DATA, progress=False)
 
 
 def test_changed_weights_are_exported_again_and_others_are_not(

@@ -79,8 +79,7 @@ class Network:
     def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
         """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it. `of_run`:
-        the backend of the run that is resumed, None for a new one.
+        `keep`: load the current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
         """
         self.runner = self._runner(keep, of_run)
         self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
@@ -98,11 +97,8 @@ class Network:
 
     def _runner(self, compile: bool, of_run: str | None) -> Any:
         """The network in its backend, None for torch; the common case, which needs no choice, loads no further file."""
-        if (
-            {self.backend, of_run} <= {None, "torch"}
-            and self.precision != "bf16"
-            and not hasattr(self.source, "check_shape")
-        ):
+        special = self.precision == "bf16" or hasattr(self.source, "check_shape")
+        if not special and {self.backend, of_run} <= {None, "torch"}:
             return None
         from vauban.engine.backends.choice import runner_for
 
