@@ -129,7 +129,7 @@ def run_classifier(
         precision=compute.precision,
         compile=compute.compile or False,
         stochastic=compute.stochastic,
-        backend=compute.backend_name,
+        backend=manifest.backend,
     )
     _, fingerprint = smoothed.identity()
     if fingerprint != manifest.model.sha256 and smoothed.base.fingerprint is None:

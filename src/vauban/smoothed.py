@@ -26,7 +26,7 @@ from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
-from vauban.runs.sections import ComputeSection, InputSection, ModelSection
+from vauban.runs.sections import InputSection, ModelSection
 from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
@@ -223,7 +223,7 @@ class SmoothedClassifier(AsModule):
             store: Any = stack.enter_context(MemoryStore() if out is None else FolderStore(Path(out)))
             there = None if store.manifest is None else store.manifest.compute
             stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
-            stack.enter_context(self.ready(batch.inputs, there))
+            stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))
             shape = {} if there is None else {"rows": there.rows, "block": there.block}
             sampler = self.sampler(batch.inputs, method, **shape)
             secret = None if law.exact else store.seed(asked)
@@ -336,11 +336,10 @@ class SmoothedClassifier(AsModule):
         return self._samplers[key]
 
     @contextmanager
-    def ready(self, inputs: Inputs, there: ComputeSection | None = None) -> Iterator[None]:
+    def ready(self, inputs: Inputs, of_run: str | None = None) -> Iterator[None]:
         """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored.
 
-        `there`: of the run that is resumed, whose backend it keeps."""
-        of_run = None if there is None else there.backend_name
+        `of_run`: the backend of the run that is resumed."""
         self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), bool(self.compile), of_run)
         with self.network.evaluating():
             yield

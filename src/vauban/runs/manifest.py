@@ -101,6 +101,11 @@ class Manifest(AnyManifest):
         return self.compute.stochastic is None and not self.compute.rows_differ
 
     @property
+    def backend(self) -> str:
+        """The name of the library that runs the network."""
+        return "torch" if self.compute.backend is None else self.compute.backend["name"]
+
+    @property
     def announced(self) -> bool:
         """Whether the run was announced before the nonce of its noise existed."""
         return self.seed is not None and self.seed.kind == ANNOUNCED

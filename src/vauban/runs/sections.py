@@ -82,11 +82,6 @@ class ComputeSection:
     rows_differ: bool | None = None
     backend: dict[str, str] | None = None
 
-    @property
-    def backend_name(self) -> str:
-        """The library that runs the network."""
-        return "torch" if self.backend is None else self.backend["name"]
-
 
 @dataclass(frozen=True)
 class SeedSection:
