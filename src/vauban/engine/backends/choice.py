@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from vauban.engine.network import Network
 
 MADE: Mapping[str, Callable[[], Backend]] = {"openvino": OpenVINO, "onnxruntime": OnnxRuntime}
-"""The backends other than torch, in the order in which `auto` tries them."""
+"""The backends other than torch, in the order in which `auto` tries them for an ONNX file."""
+
+_FOR_MODULES = ("openvino",)  # those that were never slower than torch where they were measured (docs/backends.md)
 
 _NEEDED = ("onnx", "onnxscript")  # to export a torch module
 
@@ -73,8 +75,8 @@ def _named(asked: str, precision: str, obstacle: str) -> Backend:
 def _first(network: Network, obstacle: str) -> Backend | None:
     """The first backend that is installed and computes in the network's precision; None leaves the network to torch."""
     file = network.source if isinstance(network.source, OnnxNetwork) else None
-    needed = _NEEDED if file is None else ()
-    made = [] if obstacle else [make() for name, make in MADE.items() if installed(name, *needed)]
+    tried, needed = (_FOR_MODULES, _NEEDED) if file is None else (tuple(MADE), ())
+    made = [] if obstacle else [MADE[name]() for name in tried if installed(name, *needed)]
     found = next((backend for backend in made if network.precision in backend.precisions()), None)
     if found is not None or file is None:
         return found
