@@ -1,7 +1,6 @@
 """The base classifier in the engine: precision, memory layout, scores, votes, and the check that it judges each view by itself.
 
-The caller's module is left as it was: it is put into evaluation mode while it votes, and copied where its weights need another
-type or memory layout.
+The caller's module is left as it was: in evaluation mode while it votes, copied where it needs another type or memory layout.
 """
 
 from __future__ import annotations
@@ -54,12 +53,10 @@ class BaseClassifier:
 class Network:
     """A base classifier in one precision and memory layout.
 
-    `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` is the
-    model that votes: the caller's own, or a copy with the caller's tensors.
-    `stochastic`: how a base classifier that is random by design is called: "views", one view at a time, "rows", many views whose
-    votes are declared independent; None for one that always gives the same answer.
-    `backend`: the library that runs the network, "auto" for the first that can; None is torch, or what a resumed run has.
-    `runner`: the network in that library (`backends.runner.Runner`), None where torch runs it.
+    `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` votes: the
+    caller's own, or a copy with its tensors. `stochastic`: how a base classifier that is random by design is called: "views", one
+    view at a time, "rows", many views whose votes are declared independent; None for one that always gives the same answer.
+    `backend`: what runs it, None is torch or what a resumed run has; `runner`: the network in that library, None for torch.
     """
 
     source: Model
@@ -79,7 +76,7 @@ class Network:
     def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
         """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: load the current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
+        `keep`: load current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
         """
         self.runner = self._runner(keep, of_run)
         self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
@@ -98,11 +95,10 @@ class Network:
     def _runner(self, compile: bool, of_run: str | None) -> Any:
         """The network in its backend, None for torch; the common case, which needs no choice, loads no further file."""
         special = self.precision == "bf16" or hasattr(self.source, "check_shape")
-        if not special and {self.backend, of_run} <= {None, "torch"}:
-            return None
-        from vauban.engine.backends.choice import runner_for
+        if special or not {self.backend, of_run} <= {None, "torch"}:
+            from vauban.engine.backends.choice import runner_for
 
-        return runner_for(self, compile, of_run)
+            return runner_for(self, compile, of_run)
 
     def _copied(self, source: nn.Module) -> nn.Module:
         try:
