@@ -81,9 +81,12 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
         if own.kept_scores not in (None, kept):
             raise Lie("the scores that the manifest keeps are not those whose hash it holds")
         return None
-    alike = (here, str(torch.__version__)) == (manifest.compute.device, manifest.compute.torch)
+    compute, runner = manifest.compute, sampler.network.runner
+    backend = None if runner is None else runner.describe()
+    alike = (here, str(torch.__version__), backend) == (compute.device, compute.torch, compute.backend)
     machines = (
-        f"({here}, torch {torch.__version__}; the run: {manifest.compute.device}, torch {manifest.compute.torch})"
+        f"({here}, torch {torch.__version__}{_by(backend)}; the run: {compute.device}, torch {compute.torch}"
+        f"{_by(compute.backend)})"
     )
     if own.kept_scores is None and not alike:
         raise RunRefused(
@@ -102,6 +105,10 @@ def compare_scores(manifest: Manifest, sampler: Any, batch: Batch) -> Rounding |
         )
         raise (Lie if alike else RunRefused)(problem)
     return rounding
+
+
+def _by(backend: dict[str, str] | None) -> str:
+    return "" if backend is None else f", {backend['name']} {backend.get('version')}"
 
 
 def _rounding(manifest: Manifest, here: str, there: str, alike: bool) -> Rounding | None:

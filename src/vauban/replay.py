@@ -129,6 +129,7 @@ def run_classifier(
         precision=compute.precision,
         compile=compute.compile or False,
         stochastic=compute.stochastic,
+        backend=manifest.backend,
     )
     _, fingerprint = smoothed.identity()
     if fingerprint != manifest.model.sha256 and smoothed.base.fingerprint is None:

@@ -14,7 +14,7 @@ from vauban import __version__
 from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
-from vauban.engine.network import BaseClassifier, Model, Network, device_name, threads
+from vauban.engine.network import BaseClassifier, Model, Network, threads
 from vauban.engine.sampler import Sampler, make_sampler
 from vauban.engine.scheduler import VotingJob
 from vauban.errors import BadInput, RunRefused
@@ -26,7 +26,7 @@ from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
-from vauban.runs.sections import ComputeSection, InputSection, ModelSection
+from vauban.runs.sections import InputSection, ModelSection
 from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
@@ -54,7 +54,8 @@ class SmoothedClassifier(AsModule):
     copied and cast; a claim in one precision does not hold in another. `compile`: use torch.compile; "tuned" also times kernels
     for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it. `stochastic`:
     for a model that is random by design, "views" calls it with one view at a time, "rows" with many whose votes are
-    independent. `depends`: files that the model reads, whose hashes a run keeps.
+    independent. `depends`: files that the model reads, whose hashes a run keeps. `backend`: what runs the network on the CPU,
+    "torch" (the default), "onnxruntime", "openvino" or "auto" (docs/backends.md); a resumed run keeps its own.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -81,6 +82,7 @@ class SmoothedClassifier(AsModule):
         compile: bool | str = False,
         stochastic: str | None = None,
         depends: Sequence[str | Path] = (),
+        backend: str | None = None,
     ):
         self.base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
         module = self.base.module
@@ -101,7 +103,7 @@ class SmoothedClassifier(AsModule):
             device = device or next((p.device for p in module.parameters()), None)
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
         self.base.warn_if_trained_for_other_views(self.smoothing.law)
-        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic)
+        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic, backend)
         self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more", MOST_ROWS)
         self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more is made ahead", MOST_IN_FLIGHT)
         self.block, self.compile = block, compile
@@ -221,7 +223,7 @@ class SmoothedClassifier(AsModule):
             store: Any = stack.enter_context(MemoryStore() if out is None else FolderStore(Path(out)))
             there = None if store.manifest is None else store.manifest.compute
             stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
-            stack.enter_context(self.ready(batch.inputs))
+            stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))
             shape = {} if there is None else {"rows": there.rows, "block": there.block}
             sampler = self.sampler(batch.inputs, method, **shape)
             secret = None if law.exact else store.seed(asked)
@@ -330,12 +332,15 @@ class SmoothedClassifier(AsModule):
                 "compile": self.compile,
             }
             self._samplers[key] = make(self.network, self.smoothing, method, inputs, **options)
+        self.network.fit((self._samplers[key].rows, *self.smoothing.view_shape(values.shape[1:])))
         return self._samplers[key]
 
     @contextmanager
-    def ready(self, inputs: Inputs) -> Iterator[None]:
-        """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored."""
-        self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), keep=bool(self.compile))
+    def ready(self, inputs: Inputs, of_run: str | None = None) -> Iterator[None]:
+        """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored.
+
+        `of_run`: the backend of the run that is resumed."""
+        self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), bool(self.compile), of_run)
         with self.network.evaluating():
             yield
 
@@ -350,17 +355,10 @@ class SmoothedClassifier(AsModule):
         """The manifest of a call: everything its claims depend on."""
         network, inputs, law = self.network, batch.inputs, self.smoothing.law
         shared = isinstance(sampler, Sampler) and (sampler.blocks > 1 or method.shares_shapes)
-        compute = ComputeSection(
+        compute = network.section(
             rows=sampler.rows,
-            precision=network.precision,
-            device=device_name(self.device),
-            threads=torch.get_num_threads(),
-            channels_last=bool(network.channels_last),
-            torch=str(torch.__version__),
             block=sampler.block_size if shared and isinstance(sampler, Sampler) else None,
             compile=getattr(sampler, "compiled", False) or None,
-            by_blocks=network.by_blocks or None,
-            stochastic=network.stochastic,
             rows_differ=rows_differ or None,
         )
         on_grid = inputs.levels is not None

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
+from vauban.specs import choose
 
 MOST_VOTES = 10**12
 MOST_ROWS, MOST_IN_FLIGHT = 10**6, 1000
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+BACKENDS = ("torch", "onnxruntime", "openvino", "auto")
 LEAST_PROBABILITY = 1e-200
 """The least alpha and rho. From 1e-241 on SciPy's tails lose digits or become 0, and a bound would pass its own check; what is
 between is for shares of alpha, by class and by look."""
@@ -197,3 +200,19 @@ def _check_nonce_source(nonce_from: Any) -> None:
         raise BadInput(
             f"nonce_from has {len(nonce_from)} characters: at most {_LONGEST_SOURCE}, one source and one value"
         )
+
+
+def check_precision(precision: str, device: str) -> str:
+    """Check the precision of a network: its name, and that a device of this type supports it."""
+    choose("precision", precision, PRECISIONS)
+    if precision == "tf32" and device != "cuda":
+        raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device}: use fp32 or bf16")
+    return precision
+
+
+def check_way_of_running(backend: str | None, stochastic: str | None) -> None:
+    """Check the name of a network's backend, and how a model that is random by design is called."""
+    if backend is not None:
+        choose("backend", backend, BACKENDS)
+    if stochastic not in (None, "views", "rows"):
+        raise BadInput(f"stochastic={stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None")

@@ -135,6 +135,7 @@ BECOMES = {
     "rows": "SmoothedClassifier(rows)",
     "block": "SmoothedClassifier(block)",
     "precision": "SmoothedClassifier(precision)",
+    "backend": "SmoothedClassifier(backend)",
     "compile": "SmoothedClassifier(compile)",
     "tune": "SmoothedClassifier(compile)",
     "arithmetic": "SmoothedClassifier(arithmetic)",

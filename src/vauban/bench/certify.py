@@ -9,7 +9,7 @@ import torch
 
 from vauban.bench.turns import in_turns
 from vauban.engine.compiled import compiled
-from vauban.engine.network import device_name, in_precision
+from vauban.engine.network import Network, device_name, in_precision
 from vauban.inputs import prepare
 from vauban.methods import CertifySettings, method_for
 from vauban.models import load
@@ -29,10 +29,12 @@ def measure(
     on_progress: Callable[[int], None],
     precision: str = "fp32",
     compile: bool | str = False,
+    backend: str | None = None,
 ) -> dict[str, Any]:
     """Votes per second of the three for a network with random weights, and the medians of their ratios over rounds.
 
-    Bare passes and Vauban run the network in the layout Vauban chooses, with `precision` and `compile`; the loop runs it in
+    Bare passes and Vauban run the network in the layout Vauban chooses, with `precision` and `compile`; with a `backend` bare
+    passes are torch's in the layout that is faster for it. The loop runs it in
     fp32 and the plain layout, as published. They take turns, a slice of time each, so that other load on the machine affects
     all of them.
     """
@@ -49,6 +51,7 @@ def measure(
         in_flight=in_flight,
         precision=precision,
         compile=compile,
+        backend=backend,
     )
     inputs, law = prepare(x[None]), smoothed.smoothing.law
     with smoothed.ready(inputs):
@@ -56,9 +59,12 @@ def measure(
         sampler = smoothed.sampler(inputs, method)
         sigma = getattr(smoothed.smoothing, "sigma", 0.5)
         stream, network = Stream(Seed.of(0), "count", 0), smoothed.network
-        batch = network.laid_out(torch.rand(sampler.rows, *x.shape, device=sampler.device))
+        eager = network if network.runner is None else Network(loaded.module, sampler.device, precision)
+        if eager is not network:
+            eager.prepare(x.dim())
+        batch = eager.laid_out(torch.rand(sampler.rows, *x.shape, device=sampler.device))
         picture = (x.float() / 255).to(sampler.device)
-        model = compiled(network.model, how=sampler.compiled) if sampler.compiled else network.model
+        model = compiled(eager.model, how=sampler.compiled) if sampler.compiled else eager.model
 
         def bare(shapes: int) -> None:
             with torch.inference_mode(), in_precision(precision, sampler.device):
@@ -82,4 +88,5 @@ def measure(
         timed = {"bare": bare, "loop": loop, "vauban": vauban}
         about: dict[str, Any] = {"model": loaded.spec, "rows": sampler.rows, "device": device_name(sampler.device)}
         about |= {"precision": precision, "compiled": sampler.compiled, "threads": torch.get_num_threads()}
+        about |= {"backend": "torch" if network.runner is None else network.runner.backend.name}
         return {**about, **in_turns(timed, sampler.rows, seconds, sampler.device, on_progress)}

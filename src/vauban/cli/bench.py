@@ -29,6 +29,7 @@ def certify(
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead")] = "auto",
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
+    backend: common.BackendOption = None,
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
     json: common.JsonOption = False,
@@ -52,6 +53,7 @@ def certify(
                     advance,
                     precision,
                     "tuned" if tune else compile,
+                    backend,
                 )
             )
     if json:
@@ -70,7 +72,8 @@ def certify(
     ]
     headers = ["votes per second", "(a) bare", "(b) loop", "(c) Vauban", "c / a", "c / b"]
     compiled = {False: "", True: ", compiled", "tuned": ", compiled and tuned"}[results[0]["compiled"]]
-    how = f"{results[0]['threads']} threads, {precision}{compiled}"
+    run_by = "" if results[0]["backend"] == "torch" else f", Vauban by {results[0]['backend']}, bare by torch"
+    how = f"{results[0]['threads']} threads, {precision}{compiled}{run_by}"
     common.print_table(
         headers, table, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
     )

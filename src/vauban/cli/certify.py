@@ -70,6 +70,7 @@ RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separ
     'vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --announce --nonce-from "beacon/round 4711"',
     "vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --nonce 7f3c…  (the value of that round)",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
+    "vauban certify --model net.onnx --backend openvino --smoothing gaussian:sigma=0.5 -n 10000 --out runs/onnx",
 )
 def certify(
     out: OutOption,
@@ -100,6 +101,7 @@ def certify(
     rows: RowsOption = None,
     block: BlockOption = None,
     precision: common.PrecisionOption = "fp32",
+    backend: common.BackendOption = None,
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
     stochastic: common.StochasticOption = None,
@@ -142,6 +144,7 @@ def certify(
         depends=depends or (),
         block=block,
         precision=precision,
+        backend=backend,
         compile="tuned" if tune else compile,
     )
     certs = smoothed.certify(

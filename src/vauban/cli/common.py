@@ -31,8 +31,8 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="a .safetensors file, an architecture or package.module:callable; A+B is an ensemble of models, 'D > A' a denoiser "
-        "in front of one [packaged one for mnist]",
+        help="a .safetensors or .onnx file, an architecture or package.module:callable; A+B is an ensemble of models, "
+        "'D > A' a denoiser in front of one [packaged one for mnist]",
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model: .safetensors, .pt or .pth")]
@@ -62,6 +62,13 @@ PrecisionOption = Annotated[
     str,
     typer.Option(
         help="precision of the network: fp32, tf32 (NVIDIA), bf16 or fp16; a certificate holds only for its own precision"
+    ),
+]
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        help="what runs the network on the CPU: torch, onnxruntime, openvino, or auto (the first installed that can); it is part "
+        "of the claim [torch; of a resumed run: its own; for .onnx files: auto]"
     ),
 ]
 CompileOption = Annotated[

@@ -36,6 +36,7 @@ def plan(
     device: common.DeviceOption = "auto",
     stop: StopOption = "fixed",
     precision: common.PrecisionOption = "fp32",
+    backend: common.BackendOption = None,
     seconds: Annotated[float, typer.Option(help="how long to measure the model's speed")] = 2.0,
     json: common.JsonOption = False,
 ) -> None:
@@ -52,6 +53,7 @@ def plan(
         limit=limit,
         device=device,
         precision=precision,
+        backend=backend,
     )
     made = smoothed.plan(inputs, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop, seconds=seconds)
     if json:

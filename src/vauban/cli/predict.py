@@ -26,6 +26,7 @@ def predict(
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
+    backend: common.BackendOption = None,
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
     stochastic: common.StochasticOption = None,
@@ -36,7 +37,7 @@ def predict(
 ) -> None:
     """Predict the top k labels of each input, or report it as undecided.
 
-    To use the classifier that a run certified, give the --precision and --compile or --tune of that run.
+    To use the classifier that a run certified, give the --precision, --backend and --compile or --tune of that run.
     """
     from vauban.cli.build import check_out, classifier_and_data, read_in_flight
     from vauban.files import replace_file
@@ -52,6 +53,7 @@ def predict(
         device=device,
         in_flight=read_in_flight(batch),
         precision=precision,
+        backend=backend,
         compile="tuned" if tune else compile,
         stochastic=stochastic,
     )

@@ -133,6 +133,7 @@ def worker_fingerprint(sampler: Sampler | Enumerator, code: str, sha256: str, sa
         "threads": str(torch.get_num_threads()),
         "rows": f"{sampler.rows}{blocks}",
         "compiled": str(getattr(sampler, "compiled", False)),
+        "backend": "torch" if sampler.network.runner is None else str(sampler.network.runner.describe()),
         "scores": f"sha256 {_scores_sha256(sampler, samples)}",
         "torch": str(torch.__version__),
         "vauban": f"{vauban.__version__}, its code sha256 {_own_code()}",

@@ -1,7 +1,6 @@
 """The base classifier in the engine: precision, memory layout, scores, votes, and the check that it judges each view by itself.
 
-The caller's module is left as it was: it is put into evaluation mode while it votes, and copied where its weights need another
-type or memory layout.
+The caller's module is left as it was: in evaluation mode while it votes, copied where it needs another type or memory layout.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import copy
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,12 +22,10 @@ from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
-from vauban.specs import choose
+from vauban.runs.sections import ComputeSection
+from vauban.validation import check_precision, check_way_of_running
 
 Model = Callable[[torch.Tensor], Any]
-
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-STOCHASTIC = ("views", "rows")
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -56,10 +53,10 @@ class BaseClassifier:
 class Network:
     """A base classifier in one precision and memory layout.
 
-    `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` is the
-    model that votes: the caller's own, or a copy with the caller's tensors.
-    `stochastic`: how a base classifier that is random by design is called: "views", one view at a time, "rows", many views whose
-    votes are declared independent; None for one that always gives the same answer.
+    `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` votes: the
+    caller's own, or a copy with its tensors. `stochastic`: how a base classifier that is random by design is called: "views", one
+    view at a time, "rows", many views whose votes are declared independent; None for one that always gives the same answer.
+    `backend`: what runs it, None is torch or what a resumed run has; `runner`: the network in that library, None for torch.
     """
 
     source: Model
@@ -67,21 +64,24 @@ class Network:
     precision: str = "fp32"
     channels_last: bool | None = None
     stochastic: str | None = None
+    backend: str | None = None
     model: Model = field(init=False)
+    runner: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.stochastic not in (None, *STOCHASTIC):
-            raise BadInput(
-                f"stochastic={self.stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None"
-            )
-        check_precision(self.precision, self.device)
+        check_precision(self.precision, self.device.type)
+        check_way_of_running(self.backend, self.stochastic)
         self.model = self.source
 
-    def prepare(self, dimensions: int, keep: bool = False) -> None:
+    def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
         """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
 
-        `keep`: keep an earlier copy, which compiled programs refer to, and load the caller's current tensors into it.
+        `keep`: load current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
         """
+        self.runner = self._runner(keep, of_run)
+        self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
+        if self.runner is not None:
+            return
         if not isinstance(self.source, nn.Module):
             self.channels_last = bool(self.channels_last)
             return
@@ -91,6 +91,14 @@ class Network:
             self.model.load_state_dict(self.source.state_dict())
         elif self.precision in _DTYPES or self.channels_last:
             self.model = self._copied(self.source)
+
+    def _runner(self, compile: bool, of_run: str | None) -> Any:
+        """The network in its backend, None for torch; the common case, which needs no choice, loads no further file."""
+        special = self.precision == "bf16" or hasattr(self.source, "check_shape")
+        if special or not {self.backend, of_run} <= {None, "torch"}:
+            from vauban.engine.backends.choice import runner_for
+
+            return runner_for(self, compile, of_run)
 
     def _copied(self, source: nn.Module) -> nn.Module:
         try:
@@ -112,10 +120,17 @@ class Network:
             working.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return working
 
+    def fit(self, shape: Sequence[int]) -> None:
+        """Compile a backend's program for views [rows, ...]; torch takes over where `auto` chose one that cannot run them."""
+        if self.runner is not None and not self.runner.fit(tuple(shape)):
+            self.backend, self.runner, self.model = "torch", None, self.source
+            self.prepare(len(shape) - 1)
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the model into evaluation mode, and restore the mode of each of its modules afterwards."""
-        parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
+        voting = self.model if self.runner is None else self.source
+        parts = list(voting.modules()) if isinstance(voting, nn.Module) else []
         modes = [part.training for part in parts]
         try:
             for part in parts:
@@ -134,16 +149,31 @@ class Network:
     @property
     def dtype(self) -> torch.dtype:
         """The type of the views that the network takes."""
-        return _DTYPES.get(self.precision, torch.float32)
+        return torch.float32 if self.runner is not None else _DTYPES.get(self.precision, torch.float32)
 
     def laid_out(self, views: torch.Tensor) -> torch.Tensor:
         """Views in the network's type and memory layout."""
         views = views.to(self.dtype)
-        return views.contiguous(memory_format=torch.channels_last) if self.channels_last else views
+        plain = self.runner is not None or not self.channels_last
+        return views if plain else views.contiguous(memory_format=torch.channels_last)
 
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Scores [rows, num_classes] of views in the network's type and layout."""
         return scores_of(self.model, views, num_classes)
+
+    def section(self, **shape: Any) -> ComputeSection:
+        """What a manifest says of the network; `shape`: rows, block, compile and rows_differ."""
+        return ComputeSection(
+            precision=self.precision,
+            device=device_name(self.device),
+            threads=torch.get_num_threads(),
+            channels_last=bool(self.channels_last and self.runner is None),
+            torch=str(torch.__version__),
+            by_blocks=self.by_blocks or None,
+            stochastic=self.stochastic,
+            backend=None if self.runner is None else self.runner.describe(),
+            **shape,
+        )
 
 
 def channels_last_is_faster(
@@ -153,14 +183,6 @@ def channels_last_is_faster(
     precision that tensor cores compute in (all but fp32)."""
     faster = torch.device(device).type == "cpu" or precision != "fp32"
     return faster and dimensions == 3 and any(isinstance(part, nn.Conv2d) for part in module.modules())
-
-
-def check_precision(precision: str, device: torch.device) -> str:
-    """Check a precision: its name, and that the device supports it."""
-    choose("precision", precision, PRECISIONS)
-    if precision == "tf32" and device.type != "cuda":
-        raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device.type}: use fp32 or bf16")
-    return precision
 
 
 @contextmanager

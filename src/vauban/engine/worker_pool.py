@@ -67,6 +67,7 @@ def worker_setup(
         "precision": network.precision,
         "compile": getattr(sampler, "compiled", False),
         "stochastic": network.stochastic,
+        "backend": "torch" if network.runner is None else network.runner.backend.name,
     }
     fingerprint = worker_fingerprint(sampler, unpacked(content)[1], sha256, samples.values)
     block = sampler.block_size if isinstance(sampler, Sampler) else None

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, ModelFailed, VaubanError
@@ -33,6 +34,7 @@ from vauban.specs import Spec
 
 SPEC_KEY = "vauban_model"
 TRAINED_SMOOTHING = "trained_smoothing"  # in a file's metadata: the views that the model was trained on
+ONNX = ".onnx"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +80,17 @@ def load(
     A spec of Vauban's own without weights is refused unless `allow_random` (then its weights are those of seed 0);
     `package.module:callable` needs no file, since the callable may load its own weights. `A + B` is the ensemble of the models A
     and B, `D > A` the denoiser D in front of the classifier A; each part is a file or a spec, and `weights` a file that `save`
-    wrote for the whole, or where one of D and A is a file the weights of the other.
+    wrote for the whole, or where one of D and A is a file the weights of the other. `net.onnx` is an ONNX file, which a backend
+    runs (`SmoothedClassifier(backend=…)`, docs/backends.md).
     """
     text = str(model)
+    if ONNX in text:
+        from vauban.models.onnx_file import is_onnx, load_onnx
+
+        if is_onnx(text):
+            if weights is not None:
+                raise BadInput(f"{text} holds its weights, and the weights {weights} are given too: leave weights out")
+            return load_onnx(text)
     source = text if _is_file(text) else weights
     if text == source and weights is not None:
         raise BadInput(
@@ -113,6 +123,8 @@ def load(
 
 def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
     """Return loaded models as one, with one text and one fingerprint."""
+    if any(isinstance(part.module, OnnxNetwork) for part in parts):
+        raise BadInput(f"{whole} has an ONNX file among its parts, and torch joins models: join them before the export")
     spec = str(checked(replace(whole, parts=tuple(str(part.spec) for part in parts))))
     module = assembled(whole, _apart([part.module for part in parts])).eval().requires_grad_(False)
     code = "".join(part.code for part in parts)

@@ -101,6 +101,11 @@ class Manifest(AnyManifest):
         return self.compute.stochastic is None and not self.compute.rows_differ
 
     @property
+    def backend(self) -> str:
+        """The name of the library that runs the network."""
+        return "torch" if self.compute.backend is None else self.compute.backend["name"]
+
+    @property
     def announced(self) -> bool:
         """Whether the run was announced before the nonce of its noise existed."""
         return self.seed is not None and self.seed.kind == ANNOUNCED
@@ -248,6 +253,9 @@ def _checked(manifest: Manifest) -> Manifest:
         raise ValueError("the range of inputs")
     if inputs.levels is not None and inputs.range != UNIT_RANGE:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
+    backend = manifest.compute.backend
+    if backend is not None and not (isinstance(backend, dict) and isinstance(backend.get("name"), str)):
+        raise ValueError("the backend, which has a name")
     if settings.label not in ("given", "votes"):
         raise ValueError("the setting label, which must be given or votes")
     if manifest.seed is not None:

@@ -64,7 +64,10 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class ComputeSection:
-    """What the network's answers depend on besides its weights: compute shape, precision, device, threads, layout."""
+    """What the network's answers depend on besides its weights: compute shape, precision, device, threads, layout.
+
+    `backend`: of a network that torch does not run, the library: name, version, precision, hash of the model's ONNX form.
+    """
 
     rows: int
     precision: str
@@ -77,6 +80,7 @@ class ComputeSection:
     by_blocks: list[str] | None = None
     stochastic: str | None = None
     rows_differ: bool | None = None
+    backend: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Backends: libraries other than torch that run the network; one file for each, behind the protocol in `protocol`."""

@@ -1,0 +1,129 @@
+"""Chooses the backend of a network: the one asked for, the one its run began with, or the first that can run it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from vauban.engine.backends.onnx_network import OnnxNetwork
+from vauban.engine.backends.protocol import Backend, installed
+from vauban.engine.backends.runner import Runner, processor
+from vauban.engine.backends.with_onnxruntime import OnnxRuntime
+from vauban.engine.backends.with_openvino import OpenVINO
+from vauban.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from vauban.engine.network import Network
+
+MADE: Mapping[str, Callable[[], Backend]] = {"openvino": OpenVINO, "onnxruntime": OnnxRuntime}
+"""The backends other than torch, in the order in which `auto` tries them for an ONNX file."""
+
+_FOR_MODULES = ("openvino",)  # those that were never slower than torch where they were measured (docs/backends.md)
+
+_NEEDED = ("onnx", "onnxscript")  # to export a torch module
+
+
+def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | None:
+    """The runner of a network; None where torch runs it. `of_run`: the backend of a run that is resumed, None for a new run.
+
+    A network for which nothing was asked keeps its run's backend, and so does one with "auto".
+    """
+    asked = _asked(network, of_run)
+    obstacle = "" if asked == "torch" else _obstacle(network, compile)
+    backend = None
+    if asked == "auto":
+        backend = _first(network, obstacle)
+    elif asked != "torch":
+        backend = _named(asked, network.precision, obstacle)
+    if backend is None:
+        _warn_of_slow_bf16(network)
+        return None
+    return _kept(network, backend, optional=asked == "auto" and not isinstance(network.source, OnnxNetwork))
+
+
+def _asked(network: Network, of_run: str | None) -> str:
+    asked, source = network.backend, network.source
+    if asked in (None, "auto") and of_run is not None:
+        asked = of_run
+    if isinstance(source, OnnxNetwork):
+        if asked == "torch":
+            raise BadInput(f"{source.name} is an ONNX file: give --backend onnxruntime, openvino or auto")
+        return asked or "auto"
+    return asked or "torch"
+
+
+def _named(asked: str, precision: str, obstacle: str) -> Backend:
+    """The backend of this name; refused if it cannot run the network."""
+    if asked not in MADE:
+        raise BadInput(
+            f"backend {asked!r} of the run is not one of torch, {', '.join(MADE)}: use a newer version of Vauban"
+        )
+    if obstacle:
+        raise BadInput(f"backend {asked} {obstacle}")
+    backend = MADE[asked]()
+    if precision not in backend.precisions():
+        raise BadInput(
+            f"precision {precision} with backend {asked}, which computes in {' or '.join(backend.precisions())} on this "
+            "machine: use fp32"
+        )
+    return backend
+
+
+def _first(network: Network, obstacle: str) -> Backend | None:
+    """The first backend that is installed and computes in the network's precision; None leaves the network to torch."""
+    file = network.source if isinstance(network.source, OnnxNetwork) else None
+    tried, needed = (_FOR_MODULES, _NEEDED) if file is None else (tuple(MADE), ())
+    made = [] if obstacle else [MADE[name]() for name in tried if installed(name, *needed)]
+    found = next((backend for backend in made if network.precision in backend.precisions()), None)
+    if found is not None or file is None:
+        return found
+    if obstacle:
+        raise BadInput(f"{file.name} is an ONNX file, and a backend for it {obstacle}")
+    if not made:
+        raise MissingExtra("onnxruntime or openvino", "openvino", f"running {file.name}")
+    raise BadInput(f"no backend here computes {file.name} in {network.precision}: use --precision fp32")
+
+
+def _obstacle(network: Network, compile: bool) -> str:
+    """Why no backend can run this network; empty if one may."""
+    if network.device.type != "cpu":
+        return f"runs on the CPU, and the device is {network.device.type}: give device='cpu' (--device cpu)"
+    if network.stochastic is not None:
+        return (
+            f"with stochastic={network.stochastic!r}: a random model draws from torch's generators; use backend torch"
+        )
+    if compile:
+        return "with compile: torch.compile is of torch alone; leave out --compile and --tune, or use backend torch"
+    if not isinstance(network.source, nn.Module):
+        return "needs a torch module or an ONNX file, and the model is another callable: use backend torch"
+    return ""
+
+
+def _kept(network: Network, backend: Backend, optional: bool) -> Runner:
+    """The network's runner if it has one for these weights, which has compiled programs; else a new one."""
+    from vauban.engine.fingerprint import model_fingerprint
+
+    source, before = network.source, network.runner
+    assert isinstance(source, nn.Module)
+    key = source.sha256 if isinstance(source, OnnxNetwork) else model_fingerprint(source, "")
+    if isinstance(before, Runner) and (before.backend.name, before.key) == (backend.name, key):
+        return before
+    return Runner(backend, source, network.precision, key, optional)
+
+
+def computes_bf16() -> bool:
+    """Whether this processor has instructions for bf16, without which it is slower than fp32; True where torch cannot tell."""
+    capable = processor()
+    return not capable or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def _warn_of_slow_bf16(network: Network) -> None:
+    """Warn if torch is to compute in bf16 on a processor that has no instructions for it."""
+    if network.precision == "bf16" and network.device.type == "cpu" and not computes_bf16():
+        warnings.warn(
+            "this processor has no instructions for bf16 (avx512_bf16 or amx_bf16): votes in bf16 are slower than in fp32",
+            stacklevel=3,
+        )
