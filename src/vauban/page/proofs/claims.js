@@ -206,6 +206,7 @@
   async function readPoisoning(run, manifest) {
     const arrays = {};
     const parts = [];
+    if (!run.arrays) return new Map(run.counts.map(([number, counts]) => [number, { counts }]));
     for (const name of Object.keys(run.arrays).sort()) {
       const { shape, width, data } = run.arrays[name];
       const values = wholeNumbers(await inflate(data), width);
@@ -244,6 +245,7 @@
     const spread = Number(V.readSpec(manifest.partition)[1].spread ?? 1);
     const offsets = V.spreadOffsets(manifest.models, spread);
     return (votes, label) => {
+      if (spread > 1 && !votes.ballot) throw new Unknown("its ballot is left out of this page");
       const total = votes.counts.reduce((a, b) => a + b, 0);
       if (total !== manifest.models) throw new Error(`it has the votes of ${total} of ${manifest.models} models`);
       const radius = V.poisoningRadius(votes, label, manifest.settings, spread, offsets);
