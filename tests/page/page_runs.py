@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ EVERY = 400
 def templates(views: torch.Tensor) -> torch.Tensor:
     """Scores of ten classes: the likeness of a view to the mean digit of each class."""
     shown = views[:, :1].flatten(1)
-    return shown @ _WEIGHTS - (_WEIGHTS**2).sum(dim=0) / 2
+    return (shown[:, None] * _WEIGHTS.T).sum(dim=2) - (_WEIGHTS**2).sum(dim=0) / 2
 
 
 def _weights() -> torch.Tensor:
@@ -49,19 +48,22 @@ def attacked(folder: Path, run: Path) -> Path:
     from vauban.attacks.running import attack
 
     base = BaseClassifier(templates, "templates", "t" * 64)
-    settings: dict[str, Any] = {"views": 4, "votes": 100, "confirm_votes": 200, "limit": 4, "seed": 1, "progress": False}
-    attack(run, DIGITS, model=base, attacks="random:steps=30,starts=2", out=folder, **settings)
+    settings: dict[str, Any] = {"views": 4, "votes": 100, "confirm_votes": 200, "limit": 2, "seed": 1, "progress": False}
+    attack(run, DIGITS, model=base, attacks="random:steps=15,starts=1", out=folder, **settings)
     return folder
 
 
-def poisoned(folder: Path, spread: int = 1, inputs: int = 30, models: int = 40) -> Path:
+def poisoned(folder: Path, spread: int = 1, aggregate: str = "plurality", inputs: int = 30, models: int = 40) -> Path:
     """A poisoning run of imported votes on test digits, most of them for the true class."""
     from vauban.poisoning.votes.importing import import_votes
 
     rng = np.random.default_rng(1)
     assert DIGITS.labels is not None
     labels = DIGITS.labels[:inputs]
-    loyal = rng.random((inputs, models)) < rng.random((inputs, 1)) ** 0.3
-    votes = np.where(loyal, labels[:, None], rng.integers(0, 10, (inputs, models)))
-    np.savez(folder.with_suffix(".npz"), votes=votes, labels=labels, index=np.arange(inputs), num_classes=10)
+    scores = rng.random((inputs, models, 10)) + 0.7 * rng.random((inputs, 1, 1)) * (np.arange(10) == labels[:, None, None])
+    file = folder.with_suffix(".npz")
+    partition = f"hash:partitions={models // spread}" + (f",spread={spread}" if spread > 1 else "")
+    more = {"spread": spread, "threat": "samples", "partition": partition}
+    np.savez(file, scores=scores, labels=labels, index=np.arange(inputs), num_classes=10, **more)
+    import_votes(file, folder, aggregate, data="mnist:split=test")
     return folder

@@ -23,7 +23,7 @@
       background: "transparent",
       font: "system-ui, sans-serif",
       axis,
-      legend: { labelColor: text, titleColor: text, labelFontSize: 12, symbolStrokeWidth: 3, labelLimit: 400 },
+      legend: { labelColor: text, titleColor: text, labelFontSize: 12, symbolStrokeWidth: 3, symbolOpacity: 1, symbolType: "stroke", labelLimit: 400 },
       view: { stroke: "transparent" },
     };
   }
@@ -97,12 +97,12 @@
         {
           data: { values: points.filter((point) => point.proven < point.share) },
           mark: { type: "area", interpolate: "step-before", opacity: 0.18 },
-          encoding: { x, y: { ...y }, y2: { field: "proven" }, color: { ...run, legend: null } },
+          encoding: { x, y: { ...y }, y2: { field: "proven" }, color: run },
         },
         {
           data: { values: points.filter((point) => !point.attack) },
           mark: { type: "line", interpolate: "step-before", strokeWidth: 1, opacity: 0.8 },
-          encoding: { x, y: { ...y, field: "proven" }, color: { ...run, legend: null } },
+          encoding: { x, y: { ...y, field: "proven" }, color: run },
         },
         {
           data: { values: points },
@@ -122,7 +122,7 @@
           encoding: {
             x,
             y,
-            color: { ...run, legend: null },
+            color: run,
             opacity: { condition: { param: "near", empty: false, value: 1 }, value: 0 },
             tooltip: words,
           },
@@ -137,19 +137,26 @@
     return draw(element, spec, `Certified accuracy against radius, ${names.length} curves; the same numbers are in the table below.`);
   }
 
+  // Whole radii in at most 40 bars of the same width
   function histogram(element, radii, { metric, words }) {
+    const wide = Math.ceil((Math.max(0, ...radii) + 1) / 40);
+    const bars = new Map();
+    for (const radius of radii) {
+      const from = Math.floor(radius / wide) * wide;
+      bars.set(from, (bars.get(from) ?? 0) + 1);
+    }
+    const text = (from) => (wide === 1 ? String(from) : `${from} to ${from + wide - 1}`);
+    const values = [...bars].map(([from, inputs]) => ({ from: from - 0.5, to: from + wide - 0.5, radius: text(from), inputs }));
     const spec = {
       width: width(element),
       height: 220,
-      data: { values: radii.map((radius) => ({ radius })) },
+      data: { values },
       mark: { type: "bar", color: series(0), binSpacing: 1 },
       encoding: {
-        x: { field: "radius", type: "quantitative", bin: { maxbins: 40, minstep: 1 }, title: metric, axis: { tickMinStep: 1 } },
-        y: { aggregate: "count", type: "quantitative", title: "inputs" },
-        tooltip: [
-          { field: "radius", bin: { maxbins: 40, minstep: 1 }, title: "radius" },
-          { aggregate: "count", title: "inputs" },
-        ],
+        x: { field: "from", type: "quantitative", bin: "binned", title: metric, axis: { tickMinStep: 1, format: "d" } },
+        x2: { field: "to" },
+        y: { field: "inputs", type: "quantitative", title: "inputs", axis: { tickMinStep: 1 } },
+        tooltip: [{ field: "radius" }, { field: "inputs" }],
       },
     };
     return draw(element, spec, words);
@@ -173,7 +180,7 @@
           field: "lost",
           type: "quantitative",
           title: unit,
-          scale: { domain: [0, Math.max(1, most)], range: [colour("raised"), colour("heat")] },
+          scale: { domain: [0, Math.max(1, most)], range: [colour("raised"), colour("heat")], interpolate: "rgb" },
           legend: { orient: "right", tickMinStep: 1, gradientLength: Math.min(120, size * height), labelLimit: 80, titleLimit: 120 },
         },
         tooltip: [

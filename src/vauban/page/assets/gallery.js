@@ -45,7 +45,7 @@
 
   function figure(pictures, words, caption) {
     const images = pictures.map((source, i) => make("img", { src: source, alt: `${words} ${i + 1}`, loading: "lazy" }));
-    return make("figure", {}, ...images, make("figcaption", {}, caption));
+    return make("figure", {}, make("figcaption", {}, caption), ...images);
   }
 
   function attackOf(one, run) {

@@ -13,10 +13,10 @@
     const law = patchLaw(run);
     byId("map-section").hidden = !law;
     if (!law) return;
-    const radii = run.inputs.map((one) => one.radius ?? 0).sort((a, b) => a - b);
     byId("side").max = String(Math.max(law.regions.height, law.regions.width));
-    byId("side").value = String(Math.min(Number(byId("side").max), radii[radii.length >> 1] + 1));
     const options = run.inputs.filter((one) => one.ballot && one.radius !== null);
+    const radii = options.map((one) => one.radius).sort((a, b) => a - b);
+    byId("side").value = String(Math.min(Number(byId("side").max), (radii[radii.length >> 1] ?? 0) + 1));
     byId("map-input").replaceChildren(
       make("option", { value: "" }, `all ${options.length} that keep their label`),
       ...options.map((one) => make("option", { value: one.index }, `input ${one.index}`)),

@@ -19,7 +19,7 @@
     const inputs = V.readClaims(given.claims).map((claim) => ({
       ...claim,
       position: positions.get(claim.index),
-      state: stateOf(claim),
+      state: stateOf(claim, null, given.k),
     }));
     const labelled = inputs.some((one) => one.truth !== null);
     const className = (c) => names?.[c] ?? String(c);
@@ -27,20 +27,23 @@
     return { ...given, source: given, manifest, inputs, labelled, className, poisoned, spread, offsets };
   }
 
-  function stateOf(claim, counts) {
+  // certified for the true label, wrong (certified for another, or the true one is not among the k most voted), or undecided
+  function stateOf(claim, counts, k) {
     if (claim.radius !== null && (claim.truth === null || claim.label === claim.truth)) return "certified";
     if (claim.radius !== null) return "wrong";
     if (claim.truth === null || !counts) return "undecided";
-    return counts.indexOf(Math.max(...counts)) === claim.truth ? "undecided" : "wrong";
+    const ahead = V.leads(counts, claim.truth).filter((lead) => lead <= 0).length;
+    return ahead < k ? "undecided" : "wrong";
   }
 
   const current = () => runs[state.run];
   const surviving = (run, radius) => run.inputs.filter((one) => one.state === "certified" && one.radius >= radius).length;
   const falseClaims = (run) => (run.falseClaims ??= run.exact ? 0 : V.falseClaims(run.inputs.length, run.alpha, run.rho));
   const proven = (run, claimed) => Math.max(0, claimed - falseClaims(run)) / run.inputs.length;
-  const largest = () => Math.max(...runs.flatMap((run) => run.inputs.map((one) => one.radius ?? 0)), 0);
-  const whole = () => runs.every((run) => run.threat.integer);
-  const comparable = () => new Set(runs.map((run) => run.threat.name)).size === 1;
+  // The runs that can be compared with the current one: those against the same threat
+  const group = () => runs.filter((run) => run.threat.name === current().threat.name);
+  const largest = () => Math.max(...group().flatMap((run) => run.inputs.map((one) => one.radius ?? 0)), 0);
+  const whole = () => current().threat.integer;
 
   // The corners of a run's curve: between two of them the share is that of the larger radius
   function points(run, end) {
@@ -69,26 +72,32 @@
   }
 
   function attackReach() {
-    const far = runs.flatMap((run) => (run.attack && run.attack.threat === run.threat.name ? Object.values(run.attack.inputs) : []));
+    const far = group().flatMap((run) => (run.attack && run.attack.threat === run.threat.name ? Object.values(run.attack.inputs) : []));
     return Math.max(0, ...far.map((found) => found.distance ?? 0));
   }
 
   function drawCurve() {
-    const end = Math.max(largest(), attackReach()) * 1.03 || 1;
-    const curves = runs.map((run, i) => ({ name: runName(run, i), points: points(run, end) }));
-    runs.forEach((run, i) => {
+    const end = Math.max(largest(), Math.min(attackReach(), 3 * largest())) * 1.03 || 1;
+    const curves = group().map((run) => ({ name: runName(run), points: points(run, end) }));
+    group().forEach((run) => {
       if (!run.attack || run.attack.threat !== run.threat.name) return;
       const count = Object.keys(run.attack.inputs).length;
-      curves.push({ name: `${runName(run, i)}: under attack (${count} inputs)`, points: underAttack(run, end), attack: true });
+      curves.push({ name: `${runName(run)}: under attack (${count} inputs)`, points: underAttack(run, end), attack: true });
     });
-    const { metric, unit } = runs[0].threat;
-    const share = runs.every((run) => run.labelled) ? "certified accuracy (%)" : "certified inputs (%)";
-    const axis = comparable() ? `radius: ${metric.replace(/,$/, "")} (${unit})` : "radius, each run in its own threat";
-    const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: runs[0].rho };
+    const { metric, unit } = current().threat;
+    byId("threats").hidden = group().length === runs.length;
+    byId("threats").textContent = `Radii of other threats than the ${metric.replace(/,$/, "")} are not comparable: choose another run to see them.`;
+    const share = group().every((run) => run.labelled) ? "certified accuracy (%)" : "certified inputs (%)";
+    const axis = [`radius: ${metric.replace(/,$/, "")}`, ...(unit.length < 60 ? [`(${unit})`] : [])].join(" ");
+    const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: current().rho };
+    const sampled = group().some((run) => !run.exact);
+    const thin = ` Thin line: of how many of these inputs all claims are true, with confidence ${1 - current().rho}.`;
+    const dashed = " Dashed: attacked inputs for which no other answer was found at this distance, which proves nothing.";
+    byId("curve-text").textContent = `Thick line: inputs certified at a radius.${sampled ? thin : ""}${curves.some((one) => one.attack) ? dashed : ""}`;
     byId("curve").drawn = V.charts.curve(byId("curve"), curves, settings);
   }
 
-  const runName = (run, i) => (runs.filter((other) => other.name === run.name).length > 1 ? `${run.name} (${i + 1})` : run.name);
+  const runName = (run) => (runs.filter((other) => other.name === run.name).length > 1 ? `${run.name} (${runs.indexOf(run) + 1})` : run.name);
 
   function cells(row, tag, texts) {
     row.append(...texts.map((text, i) => make(tag, i ? { class: "number" } : {}, text)));
@@ -109,16 +118,16 @@
 
   function drawSummary() {
     const head = make("tr");
-    const titles = ["", ...runs.map((run, i) => (runs.length > 1 ? runName(run, i) : `${run.inputs.length} inputs, top ${run.k}`))];
+    const titles = ["", ...group().map((run) => (runs.length > 1 ? runName(run) : `${run.inputs.length} inputs, top ${run.k}`))];
     cells(head, "th", titles);
     const rows = [["inputs", (run) => run.inputs.length.toLocaleString("en")]];
-    if (runs.length > 1) rows.push(["smoothing", (run) => run.manifest.smoothing ?? run.manifest.partition]);
+    if (group().length > 1) rows.push(["smoothing", (run) => run.manifest.smoothing ?? run.manifest.partition]);
     rows.push(["wrong", (run) => percent(run.inputs.filter((one) => one.state === "wrong").length / run.inputs.length)]);
     rows.push(["undecided", (run) => percent(run.inputs.filter((one) => one.state === "undecided").length / run.inputs.length)]);
     for (const radius of niceRadii()) {
       rows.push([`certified at radius ${radius.toLocaleString("en", { maximumFractionDigits: 9 })}`, (run) => shares(run, radius)]);
     }
-    const body = rows.map(([name, text]) => cells(make("tr"), "td", [name, ...runs.map(text)]));
+    const body = rows.map(([name, text]) => cells(make("tr"), "td", [name, ...group().map(text)]));
     byId("summary").replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
   }
 
@@ -131,13 +140,13 @@
   function drawCurveTable() {
     const end = largest();
     const table = byId("curve-table");
-    const rows = runs.flatMap((run, i) =>
+    const rows = group().flatMap((run) =>
       points(run, end)
         .slice(0, -2)
         .filter((_, at, all) => at % Math.ceil(all.length / 60) === 0 || at === all.length - 1)
-        .map((point) => [runName(run, i), shownRadius(point.radius, run.threat.integer), percent(point.share / 100), percent(point.proven / 100)]),
+        .map((point) => [runName(run), shownRadius(point.radius, run.threat.integer), percent(point.share / 100), percent(point.proven / 100)]),
     );
-    const head = cells(make("tr"), "th", ["run", "radius", "certified of these inputs", `proven at ${1 - runs[0].rho}`]);
+    const head = cells(make("tr"), "th", ["run", "radius", "certified of these inputs", `proven at ${1 - current().rho}`]);
     table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows.map((row) => cells(make("tr"), "td", row))));
   }
 
@@ -145,6 +154,12 @@
     const slider = byId("radius");
     slider.max = String(largest() || 1);
     slider.step = whole() ? "1" : String((largest() || 1) / 1000);
+    slider.value = String(state.radius);
+    state.radius = Number(slider.value);
+  }
+
+  function listenToSlider() {
+    const slider = byId("radius");
     slider.addEventListener("input", () => {
       state.radius = Number(slider.value);
       state.page = 0;
@@ -158,10 +173,10 @@
     const text = shownRadius(state.radius, whole());
     byId("radius-text").textContent = text;
     byId("radius").setAttribute("aria-valuetext", `radius ${text}`);
-    byId("survivors").textContent = runs
-      .map((run, i) => {
+    byId("survivors").textContent = group()
+      .map((run) => {
         const claimed = surviving(run, state.radius);
-        const name = runs.length > 1 ? `${runName(run, i)}: ` : "";
+        const name = group().length > 1 ? `${runName(run)}: ` : "";
         const sure = run.exact ? "exact" : `with confidence ${1 - run.rho} this is true of at least ${percent(proven(run, claimed))} of all of them`;
         return `${name}${claimed.toLocaleString("en")} of ${run.inputs.length.toLocaleString("en")} inputs (${percent(claimed / run.inputs.length)}) keep their label at this radius; ${sure}.`;
       })
@@ -197,7 +212,7 @@
     const unit = run.spread === 1 ? "base classifiers" : "buckets";
     byId("parts-text").textContent =
       `A radius of r says that r + 1 of the ${run.manifest.models.toLocaleString("en")} ${unit} must change at least before the answer can: ` +
-      `one changed sample changes one of them. Each input below says how many, and which class is nearest.`;
+      `a sample that is added, removed or relabelled changes one. Each input below says how many, and which class is nearest.`;
   }
 
   // Reads the votes of every run, which cards and the map show
@@ -207,7 +222,7 @@
       for (const one of run.inputs) {
         const seen = votes.get(one.index) ?? {};
         Object.assign(one, { counts: seen.counts, ballot: seen.ballot });
-        if (!run.poisoned || run.manifest.settings.aggregate === "plurality") one.state = stateOf(one, seen.counts);
+        if (!run.poisoned || run.manifest.settings.aggregate === "plurality") one.state = stateOf(one, seen.counts, run.k);
         else if (one.radius === null && one.truth !== null && seen.winner !== one.truth) one.state = "wrong";
       }
     }
@@ -222,7 +237,7 @@
       const rows = new Map(results[i].rows.map((row) => [row.index, row]));
       run.inputs.forEach((one) => (one.proof = rows.get(one.index)));
     });
-    box.replaceChildren(...results.flatMap((result, i) => verdictOf(result, runs[i], i)));
+    box.replaceChildren(...results.flatMap((result, i) => verdictOf(result, runs[i])));
     const bad = results.some((result) => wrongOf(result).length || result.hashes.some((hash) => !hash.ok));
     const open = results.some((result) => result.rows.some((row) => row.state === "unknown"));
     box.className = `box ${bad ? "bad" : open ? "open" : "good"}`;
@@ -233,12 +248,12 @@
 
   const wrongOf = (result) => result.rows.filter((row) => row.state === "wrong");
 
-  function verdictOf(result, run, i) {
+  function verdictOf(result, run) {
     const wrong = wrongOf(result);
     const failed = result.hashes.filter((hash) => !hash.ok);
     const good = result.rows.filter((row) => row.state === "proven").length;
     const total = result.rows.length;
-    const name = runs.length > 1 ? `${runName(run, i)}: ` : "";
+    const name = runs.length > 1 ? `${runName(run)}: ` : "";
     let text = `${name}${good.toLocaleString("en")} of ${total.toLocaleString("en")} claims recomputed from their votes and as claimed`;
     if (wrong.length || failed.length) text = `${name}NOT as claimed: ${wrong.length} claims and ${failed.length} hashes are wrong`;
     const items = [
@@ -296,6 +311,11 @@
 
   function drawRun() {
     state.page = 0;
+    drawSlider();
+    drawCurve();
+    drawSummary();
+    drawCurveTable();
+    drawSurvivors();
     drawTexts();
     drawHistogram();
     V.map.controls(current());
@@ -304,7 +324,7 @@
 
   function chooseRun() {
     byId("choice").hidden = runs.length < 2;
-    byId("run").replaceChildren(...runs.map((run, i) => make("option", { value: i }, `${runName(run, i)}: ${run.title}`)));
+    byId("run").replaceChildren(...runs.map((run, i) => make("option", { value: i }, `${runName(run)}: ${run.title}`)));
     byId("run").addEventListener("change", () => {
       state.run = Number(byId("run").value);
       drawRun();
@@ -335,12 +355,8 @@
     for (const id of ["side", "map-input"]) byId(id).addEventListener("input", () => V.map.draw(current()));
     byId("verify").addEventListener("click", verify);
     chooseRun();
-    drawSlider();
+    listenToSlider();
     await readAllVotes();
-    drawCurve();
-    drawSummary();
-    drawCurveTable();
-    drawSurvivors();
     drawRun();
     document.documentElement.dataset.ready = "true";
   }
