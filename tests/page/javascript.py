@@ -21,7 +21,11 @@ def run(body: str, value: Any) -> Any:
     code += f"const result = await (async () => {{ {body} }})();\nprocess.stdout.write(JSON.stringify(result));\n}})();"
     assert NODE is not None
     done = subprocess.run(
-        [NODE, "--input-type=commonjs", "-e", code], input=json.dumps(value), capture_output=True, text=True, timeout=300
+        [NODE, "--input-type=commonjs", "-e", code],
+        input=json.dumps(value),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -48,7 +48,14 @@ def attacked(folder: Path, run: Path) -> Path:
     from vauban.attacks.running import attack
 
     base = BaseClassifier(templates, "templates", "t" * 64)
-    settings: dict[str, Any] = {"views": 4, "votes": 100, "confirm_votes": 200, "limit": 2, "seed": 1, "progress": False}
+    settings: dict[str, Any] = {
+        "views": 4,
+        "votes": 100,
+        "confirm_votes": 200,
+        "limit": 2,
+        "seed": 1,
+        "progress": False,
+    }
     attack(run, DIGITS, model=base, attacks="random:steps=15,starts=1", out=folder, **settings)
     return folder
 
@@ -60,7 +67,9 @@ def poisoned(folder: Path, spread: int = 1, aggregate: str = "plurality", inputs
     rng = np.random.default_rng(1)
     assert DIGITS.labels is not None
     labels = DIGITS.labels[:inputs]
-    scores = rng.random((inputs, models, 10)) + 0.7 * rng.random((inputs, 1, 1)) * (np.arange(10) == labels[:, None, None])
+    scores = rng.random((inputs, models, 10)) + 0.7 * rng.random((inputs, 1, 1)) * (
+        np.arange(10) == labels[:, None, None]
+    )
     file = folder.with_suffix(".npz")
     partition = f"hash:partitions={models // spread}" + (f",spread={spread}" if spread > 1 else "")
     more = {"spread": spread, "threat": "samples", "partition": partition}

@@ -128,7 +128,9 @@ def test_verification_is_green_and_an_altered_count_turns_it_red(browser: Any, d
     assert tab.verify() == "box good"
     assert tab.text("#verdict").startswith("100 of 100 claims recomputed")
     tab.close()
-    line = next(text for text in (folder / "gaussian" / "tallies.jsonl").read_text().splitlines() if '"votes":200' in text)
+    line = next(
+        text for text in (folder / "gaussian" / "tallies.jsonl").read_text().splitlines() if '"votes":200' in text
+    )
     inside = json.dumps(line)[1:-1]
     count = str(max(json.loads(line)["counts"].values()))
     text = digits.read_text()
@@ -149,7 +151,7 @@ def test_the_map_of_patches_and_the_parts_of_poisoning(browser: Any, folder: Pat
     few = tab.text("#map-text")
     tab.slide("#side", 20)
     assert few != tab.text("#map-text")
-    assert "A patch of 20 × 20 pixels could change the answer" in tab.text("#map-text")
+    assert "A patch of 20 x 20 pixels could change the answer" in tab.text("#map-text")
     tab.page.select_option("#run", "1")
     assert tab.page.locator("#map-section").is_hidden()
     assert tab.page.locator("#histogram svg").count() == 1

@@ -63,7 +63,10 @@ def groups(rng: np.random.Generator, number: int, rows: int) -> list[dict[str, A
         spec, classes = SAMPLED[i % len(SAMPLED)], int(rng.choice([2, 3, 10, 100]))
         k = int(rng.integers(1, min(classes, 5)))
         bounds = str(rng.choice(["binocp", "simuem", "half"]))
-        alpha, n = float(rng.choice([0.001, 0.01, 0.05, 1e-6])), int(rng.choice([100, 1000, 10_000, 100_000, 1_000_000]))
+        alpha, n = (
+            float(rng.choice([0.001, 0.01, 0.05, 1e-6])),
+            int(rng.choice([100, 1000, 10_000, 100_000, 1_000_000])),
+        )
         deviation = float(rng.choice([0.0, 1e-12, 1e-7]))
         counts, labels = draw(rng, rows, n, classes)
         settings = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}

@@ -86,6 +86,46 @@ def test_the_last_extension_is_what_is_shown(tmp_path: Path) -> None:
 
 
 @needs_node
+def test_an_unfinished_run_is_shown_without_its_seal(tmp_path: Path) -> None:
+    folder = certified(tmp_path / "run", "gaussian:sigma=0.5", 2000)
+    (folder / "seal.json").unlink()
+    payload = contents(Run.open(folder))
+    assert payload["seal"] is None
+    assert "not finished" in payload["notes"][-1]
+    assert verified(payload) == (["proven"] * 5, [], None)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("smoothing", "state"), [("block:size=12,stride=4", "unknown"), ("splitting:sigma=0.05", "proven")]
+)
+def test_ballots_that_are_left_out_are_missed_only_where_order_matters(
+    smoothing: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vauban.page.contents._BALLOT_BYTES", 100)
+    payload = contents(Run.open(certified(tmp_path / "run", smoothing, 2000)))
+    assert "ballots" not in payload
+    assert verified(payload) == ([state] * 5, [], None)
+
+
+@needs_node
+def test_a_winner_that_did_not_win_is_found(tmp_path: Path) -> None:
+    for spread in (1, 4):
+        payload = contents(Run.open(poisoned(tmp_path / f"run-{spread}", spread, "runoff")))
+        winner = Run.open(tmp_path / f"run-{spread}").votes.winner.copy()
+        winner[0] = (winner[0] + 1) % 10
+        packed = base64.b64encode(zlib.compress(winner.astype(np.uint8).tobytes())).decode()
+        payload["arrays"]["winner"] |= {"data": packed, "width": 1}
+        first = payload["claims"].splitlines()[1]
+        number, _, *rest = first.split(",")
+        payload["claims"] = payload["claims"].replace(first, ",".join([number, str(winner[0]), *rest]))
+        found = run(VERIFIED, payload)
+        assert found["rows"][0]["state"] == "wrong"
+        assert "did not win" in found["rows"][0]["why"]
+        assert {row["state"] for row in found["rows"][1:]} == {"proven"}
+
+
+@needs_node
 def test_a_stopped_run_is_shown_and_said_not_to_be_recomputed(tmp_path: Path) -> None:
     folder = certified(tmp_path / "run", "gaussian:sigma=0.5", 2000, stop="grid:step=0.25")
     states, hashes, unsupported = verified(contents(Run.open(folder)))

@@ -24,7 +24,8 @@ def report(
         str | None, typer.Option("--data", "-d", help="data set of the inputs' pictures [the one each run names]")
     ] = None,
     attacks: Annotated[
-        list[Path] | None, typer.Option("--attack", "-a", help="folder of vauban attack on one of the runs; repeat for more")
+        list[Path] | None,
+        typer.Option("--attack", "-a", help="folder of vauban attack on one of the runs; repeat for more"),
     ] = None,
     views: Annotated[int, typer.Option(min=0, help="views of each of the first 50 inputs; 0 needs no torch")] = 3,
     json: common.JsonOption = False,

@@ -39,7 +39,7 @@ def contents(run: OpenedRun) -> dict[str, Any]:
     verdict, unfinished = _verified(run)
     certs, file = _claims(run, verdict)
     return {
-        "name": run.path.name,
+        "name": run.path.resolve().name,
         "title": run.title,
         "manifest": canonical(run.manifest.raw),
         "identity": run.manifest.identity,
@@ -48,11 +48,7 @@ def contents(run: OpenedRun) -> dict[str, Any]:
         "claims": certs.to_csv(),
         "claimsFile": file,
         "threat": {**run.manifest.threat, "integer": certs.threat.integer},
-        "exact": certs.exact,
-        "alpha": getattr(certs, "alpha", 0.0),
         "rho": RHO,
-        "k": certs.k,
-        "claim": run.manifest.claim,
         "notes": [*certs.notes, *([unfinished] if unfinished else [])],
         "unproven": [] if verdict is None else [*verdict.unproven, *verdict.underived],
         "about": about(run),
@@ -87,6 +83,7 @@ def about(run: OpenedRun) -> list[list[str]]:
             ("aggregate", manifest.settings.aggregate),
         ]
     else:
+        assert isinstance(run, Run)
         compute, seed = manifest.compute, manifest.seed
         rows = [
             ("data", f"{manifest.data.spec}, sha256 {manifest.data.sha256}"),

@@ -58,5 +58,7 @@ def _attacked_run(folder: str | Path, known: set[str]) -> str:
         raise BadInput(f"{path} is no attack: the folder that vauban attack --out wrote is needed")
     run = read_json(path / SETTINGS).get("run")
     if run not in known:
-        raise RunRefused(f"the attack in {path} is on none of these runs: give the run that it attacked, or leave it out")
+        raise RunRefused(
+            f"the attack in {path} is on none of these runs: give the run that it attacked, or leave it out"
+        )
     return str(run)

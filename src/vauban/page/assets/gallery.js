@@ -44,7 +44,7 @@
   }
 
   function figure(pictures, words, caption) {
-    const images = pictures.map((source, i) => make("img", { src: source, alt: `${words} ${i + 1}`, loading: "lazy" }));
+    const images = pictures.map((source, i) => make("img", { src: source, alt: `${words} ${i + 1}`, decoding: "async" }));
     return make("figure", {}, make("figcaption", {}, caption), ...images);
   }
 
@@ -89,9 +89,9 @@
     const kind = `card${survives ? "" : " lost"}${proof?.state === "wrong" ? " bad" : ""}`;
     return make(
       "li",
-      { class: kind, "data-index": one.index, tabindex: "0", "aria-label": `input ${one.index}, ${one.state}` },
+      { class: kind, "data-index": one.index },
       make("h3", {}, make("span", {}, `Input ${one.index}`), make("span", { class: `badge ${one.state}` }, one.state)),
-      make("div", { class: "row" }, picture ? make("img", { class: "input", src: picture, alt }) : null, facts),
+      make("div", { class: "row" }, picture ? make("img", { class: "input", src: picture, alt, decoding: "async" }) : null, facts),
       votesOf(one, run),
       views ? figure(views, `view of input ${one.index},`, "views") : null,
       attackOf(one, run),

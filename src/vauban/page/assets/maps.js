@@ -50,9 +50,9 @@
         grid.push({ top: t, left: l, bottom: Math.min(down, t + step), right: Math.min(across, l + step), lost: found });
       }
     }
-    byId("side-text").textContent = `${side} × ${side} pixels`;
+    byId("side-text").textContent = `${side} x ${side} pixels`;
     const words =
-      `A patch of ${side} × ${side} pixels could change the answer on ${losing} of ${some.length} inputs, from ` +
+      `A patch of ${side} x ${side} pixels could change the answer on ${losing} of ${some.length} inputs, from ` +
       `${lost.size} of ${grid.length} places. Elsewhere no content of the patch can: this is exact.`;
     byId("map-text").textContent = words;
     const settings = { height: down, width: across, most: Math.max(0, ...lost.values()), words, unit: "inputs lost" };

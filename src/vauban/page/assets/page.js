@@ -19,12 +19,14 @@
     const inputs = V.readClaims(given.claims).map((claim) => ({
       ...claim,
       position: positions.get(claim.index),
-      state: stateOf(claim, null, given.k),
+      state: stateOf(claim, null, manifest.settings.k),
     }));
+    const { k, alpha = 0 } = manifest.settings;
+    const exact = poisoned || manifest.method.name === "exact";
     const labelled = inputs.some((one) => one.truth !== null);
     const className = (c) => names?.[c] ?? String(c);
     const offsets = poisoned ? V.spreadOffsets(manifest.models, spread) : [];
-    return { ...given, source: given, manifest, inputs, labelled, className, poisoned, spread, offsets };
+    return { ...given, source: given, manifest, inputs, k, alpha, exact, labelled, className, poisoned, spread, offsets };
   }
 
   // certified for the true label, wrong (certified for another, or the true one is not among the k most voted), or undecided
@@ -189,7 +191,7 @@
 
   function drawTexts() {
     const run = current();
-    byId("claim").textContent = run.claim;
+    byId("claim").textContent = run.manifest.claim;
     byId("notes").replaceChildren(...run.notes.map((note) => make("li", {}, note)));
     byId("unproven").replaceChildren(...run.unproven.map((text) => make("li", {}, text)));
     byId("unproven-box").hidden = !run.unproven.length;
@@ -295,10 +297,14 @@
     byId("theme").addEventListener("click", () => change(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
     let before = null;
     addEventListener("beforeprint", () => {
-      before = document.documentElement.dataset.theme;
+      before = { theme: document.documentElement.dataset.theme, open: byId("unproven-box").open };
+      byId("unproven-box").open = true;
       change("light");
     });
-    addEventListener("afterprint", () => change(before ?? "light"));
+    addEventListener("afterprint", () => {
+      byId("unproven-box").open = before.open;
+      change(before.theme);
+    });
     let waiting = 0;
     let wide = innerWidth;
     addEventListener("resize", () => {

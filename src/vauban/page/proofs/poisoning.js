@@ -132,9 +132,24 @@
     return best;
   }
 
+  // Refuses second-round votes that contradict the first round, and a winner that did not win
+  function checkRunoff(votes, models) {
+    const { counts, winner } = votes;
+    const beats = votes.beats ?? votes.prefers.map(sum);
+    const [first, second] = finalists(counts);
+    const other = first === winner ? second : first;
+    const fits = counts.every((own, c) => c === winner || (beats[c] >= counts[winner] && beats[c] <= models - own));
+    const bits = (votes.prefers ?? []).every((prefers, c) =>
+      prefers.every((bit, i) => (c === winner ? !bit : bit ? votes.ballot[i] !== c : votes.ballot[i] !== winner)),
+    );
+    const won = winner === first || winner === second ? 2 * beats[other] - models - (other < winner ? 1 : 0) >= 0 : false;
+    if (!fits || !bits || !won) throw new Error(`class ${winner} did not win its run-off`);
+  }
+
   // The radius of one input; -1 where nothing is certified. votes: { counts, ballot, winner, beats, prefers }
   function poisoningRadius(votes, label, settings, spread, offsets) {
     const runoff = settings.aggregate === "runoff";
+    if (runoff) checkRunoff(votes, sum(votes.counts));
     if (runoff && label !== votes.winner) return -1;
     if (spread === 1) {
       return runoff
