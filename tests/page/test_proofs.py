@@ -9,6 +9,7 @@ import pytest
 from javascript import needs_node, run
 from numpy.typing import NDArray
 
+from vauban.bounds import eprocess
 from vauban.bounds.dataset import false_claims
 from vauban.certificates import derive
 from vauban.laws import law
@@ -211,3 +212,19 @@ def test_the_spread_of_buckets_and_false_claims_are_those_of_python() -> None:
     assert run("return given.map(([m, a, r]) => V.falseClaims(m, a, r));", cases) == [
         false_claims(m, a, r) for m, a, r in cases
     ]
+
+
+def test_bounds_at_any_time_are_below_those_of_python() -> None:
+    rng = np.random.default_rng(5)
+    votes = rng.choice([1, 10, 14, 100, 1778, 10_000, 1_000_000], 400)
+    wins = votes - (votes * rng.random(400) ** 4).astype(int)
+    alpha = rng.choice([0.001, 0.05, 1e-6], 400)
+    mine = np.array(
+        run(
+            "return given.map(([w, n, a]) => V.anytimeBound(w, n, a));",
+            [*zip(*(x.tolist() for x in (wins, votes, alpha)), strict=True)],
+        )
+    )
+    right = np.array([float(eprocess.lower_bound(w, n, a)) for w, n, a in zip(wins, votes, alpha, strict=True)])
+    assert (mine <= right).all()
+    assert (right - mine <= 1e-9 * np.minimum(right, 1 - right) + 1e-15).all()

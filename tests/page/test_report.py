@@ -60,6 +60,7 @@ def held(page: Path) -> dict[str, Any]:
         lambda folder: certified(folder, "gaussian:sigma=0.5", 2000),
         lambda folder: certified(folder, "laplace:sigma=0.5", 2000, label="votes", n0=50),
         lambda folder: certified(folder, "ablation:retained=100", 2000, k=2),
+        lambda folder: certified(folder, "uniform:sigma=0.5", 2000, stop="anytime", n=None, seconds=0.2),
         lambda folder: certified(folder, "block:size=12,stride=4", 2000),
         lambda folder: certified(folder, "splitting:sigma=0.05", 2000, label="votes"),
         lambda folder: poisoned(folder),
@@ -67,7 +68,18 @@ def held(page: Path) -> dict[str, Any]:
         lambda folder: poisoned(folder, 1, "runoff"),
         lambda folder: poisoned(folder, 4, "runoff"),
     ],
-    ids=["gaussian", "laplace", "ablation", "block", "splitting", "poisoned", "spread", "runoff", "spread runoff"],
+    ids=[
+        "gaussian",
+        "laplace",
+        "ablation",
+        "anytime",
+        "block",
+        "splitting",
+        "poisoned",
+        "spread",
+        "runoff",
+        "spread runoff",
+    ],
 )
 def test_every_claim_of_a_run_is_recomputed(make: Callable[[Path], Path], tmp_path: Path) -> None:
     states, hashes, unsupported = verified(contents(Run.open(make(tmp_path / "run"))))
@@ -158,6 +170,18 @@ def test_an_altered_count_is_found(with_check: bool, tmp_path: Path) -> None:
     states, hashes, _ = verified(payload)
     assert [i for i, state in enumerate(states) if state == "wrong"] == [at]
     assert hashes == []
+
+
+@needs_node
+def test_a_vote_moved_between_rivals_is_found_by_its_check(tmp_path: Path) -> None:
+    payload = contents(Run.open(certified(tmp_path / "run", "gaussian:sigma=1.0", 2000)))
+    at = divided(payload)
+    label, line = json.loads(payload["manifest"])["data"]["label"][at], payload["lines"][at]
+    rival = next(name for name in json.loads(line)["counts"] if int(name) != label)
+    other = next(str(c) for c in range(int(rival) + 1, 12) if c != label and str(c) not in json.loads(line)["counts"])
+    payload["lines"][at] = line.replace(f'"{rival}":', f'"{other}":')
+    found = run(VERIFIED, payload)
+    assert found["rows"][at]["why"] == "its line of votes was altered"
 
 
 @needs_node

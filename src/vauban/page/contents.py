@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vauban.bounds import eprocess
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput, Incomplete
 from vauban.files import canonical, read_json
@@ -115,7 +116,8 @@ def _votes(run: OpenedRun, certs: Claims) -> dict[str, Any]:
     binding = run.record.binding
     found = {"binding": binding, "nonce": run.record.nonce}
     if isinstance(run.votes, SampledVotes):
-        return found | {"lines": list(_lines(run.votes, certs, binding))}
+        anytime = run.manifest.settings.stop == "anytime"
+        return found | {"lines": list(_lines(run.votes, certs, binding, anytime))}
     lines = _ballot_lines(run.votes, binding)
     if sum(map(len, lines)) <= _BALLOT_BYTES:
         return found | {"ballots": lines}
@@ -123,13 +125,21 @@ def _votes(run: OpenedRun, certs: Claims) -> dict[str, Any]:
     return found | {"counts": counts}
 
 
-def _lines(votes: SampledVotes, certs: Certificates, binding: str) -> Iterator[str]:
-    """The lines of tallies that claims rest on: those that chose labels, and the counts at the look of each claim."""
+def _lines(votes: SampledVotes, certs: Certificates, binding: str, anytime: bool) -> Iterator[str]:
+    """The lines of tallies that claims rest on: those that chose labels, and the counts at the look of each claim.
+
+    `anytime`: also the counts at the look whose bound is the largest, where that is an earlier one.
+    """
     position = {number: p for p, number in enumerate(votes.index)}
-    for number, counts in zip(certs.index.tolist(), certs.counts, strict=True):
-        chosen = votes.chosen[position[number]]
+    for number, label, counts in zip(certs.index.tolist(), certs.label.tolist(), certs.counts, strict=True):
+        looks, chosen = votes.looks[position[number]], votes.chosen[position[number]]
         if chosen is not None:
             yield votes.line(Tally(number, "choose", int(chosen.sum()), chosen), binding)
+        if anytime:
+            wins, cast = np.array([look[label] for look in looks]), np.array([look.sum() for look in looks])
+            best = looks[int(eprocess.lower_bound(wins, cast, certs.alpha).argmax())]
+            if best.sum() < counts.sum():
+                yield votes.line(Tally(number, "count", int(best.sum()), best), binding)
         yield votes.line(Tally(number, "count", int(counts.sum()), counts), binding)
 
 

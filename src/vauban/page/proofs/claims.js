@@ -68,7 +68,10 @@
         const total = counts.reduce((a, b) => a + b, 0);
         if (total !== line.votes) throw new Error(`its counts add up to ${total}, not to ${line.votes}`);
         if (line.stage === "choose") entry(number).chosen = largest(counts);
-        else Object.assign(entry(number), { counts, votes: line.votes });
+        else {
+          const looks = [...(entry(number).looks ?? []), { counts, votes: line.votes }];
+          Object.assign(entry(number), { counts, votes: line.votes, looks });
+        }
       } catch (problem) {
         entry(number).error = problem.message;
       }
@@ -115,11 +118,16 @@
   // A function from the votes on an input and its label to a radius; a text where this page cannot recompute it
   function smoothingProof(manifest) {
     const { settings, smoothing } = manifest;
+    const elsewhere = `claims of ${smoothing} are recomputed by vauban verify, not by this page`;
+    if (manifest.method.name === "sequential" && settings.stop === "anytime") {
+      const radius = V.radiusOfLooks(manifest);
+      return radius === null ? elsewhere : (votes, label) => radius(votes.looks, label);
+    }
     if (manifest.method.name === "sequential")
       return `claims of runs stopped by ${settings.stop} are recomputed by vauban verify, not by this page`;
     if (manifest.method.name === "fixed") {
       const radius = V.radiusOfCounts(manifest);
-      if (radius === null) return `claims of ${smoothing} are recomputed by vauban verify, not by this page`;
+      if (radius === null) return elsewhere;
       return (votes, label) => {
         const doublings = Math.log2(votes.votes / settings.n);
         if (doublings < 0 || doublings !== Math.floor(doublings)) throw new Error(`it has ${votes.votes} votes`);
@@ -127,7 +135,7 @@
       };
     }
     const law = V.exactLaw(manifest);
-    if (law === null) return `claims of ${smoothing} are recomputed by vauban verify, not by this page`;
+    if (law === null) return elsewhere;
     return (votes, label) => {
       if (votes.ballot && law.needsBallots) return law.ofBallot(votes.ballot, label, settings.k);
       if (law.needsBallots) throw new Unknown("its ballot is left out of this page");

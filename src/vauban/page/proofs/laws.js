@@ -222,5 +222,17 @@
     };
   }
 
-  Object.assign(V, { readSpec, radiusOfCounts, fraction });
+  // The same for votes that may stop at any time: from the best of the looks [{ counts, votes }], by the label's count alone
+  function radiusOfLooks(manifest) {
+    const { settings, inputs, compute, data } = manifest;
+    const law = sampledLaw(manifest.smoothing, data.shape, compute.stochastic == null && !compute.rows_differ);
+    if (law === null) return null;
+    return (looks, label) => {
+      const bounds = looks.map(({ counts, votes }) => V.anytimeBound(counts[label], votes, settings.alpha));
+      const p = Math.max(0, Math.max(...bounds) - inputs.deviation_per_view);
+      return radius(law, p, Array(settings.k).fill(1 - p));
+    };
+  }
+
+  Object.assign(V, { readSpec, radiusOfCounts, radiusOfLooks, fraction });
 })((globalThis.Vauban ??= {}));

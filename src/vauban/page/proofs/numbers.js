@@ -5,11 +5,11 @@
   const STEP = 2 ** -33; // Python moves a bound by a few steps of 2^-36; this is more than all of them together
   const TAIL = 2 ** -36;
 
-  // log n! minus Stirling's formula, for whole n >= 1
+  // log Gamma(n + 1) minus Stirling's formula, for n = 1/2, 1, 3/2, ...
   function stirlingError(n) {
     if (n <= 15) {
-      let factorial = 1;
-      for (let i = 2; i <= n; i++) factorial *= i;
+      let factorial = Number.isInteger(n) ? 1 : Math.sqrt(Math.PI);
+      for (let i = n; i > 0; i--) factorial *= i;
       return Math.log(factorial) - (0.5 * Math.log(2 * Math.PI * n) + n * Math.log(n) - n);
     }
     const nn = n * n;
@@ -33,7 +33,7 @@
     return x * Math.log(x / mean) + mean - x;
   }
 
-  // The probability of x successes in n tries, whole 0 < x < n, by the saddle-point expansion
+  // The probability of x successes in n tries, 0 < x < n, by the saddle-point expansion; x and n may be halves
   function binomial(x, n, p, q) {
     const log = stirlingError(n) - stirlingError(x) - stirlingError(n - x) - deviance(x, n * p) - deviance(n - x, n * q);
     return Math.exp(log) * Math.sqrt(n / (2 * Math.PI * x * (n - x)));
@@ -60,7 +60,7 @@
     return h;
   }
 
-  // x^a (1-x)^b / B(a, b) for whole a, b >= 1
+  // x^a (1-x)^b / B(a, b) for a and b = 1/2, 1, 3/2, ...
   function betaWeight(a, b, x) {
     return (binomial(a, a + b, x, 1 - x) * a * b) / (a + b);
   }
@@ -142,6 +142,29 @@
     if (x >= 1) return 0;
     if (x < (a + 1) / (a + b + 2)) return 1 - (betaWeight(a, b, x) * continuedFraction(a, b, x)) / a;
     return (betaWeight(a, b, x) * continuedFraction(b, a, 1 - x)) / b;
+  }
+
+  // The e-process of vauban/bounds/eprocess.py: log E_t(p) for `wins` in `votes`, rounded down
+  function logE(wins, votes, p) {
+    const a = wins + 0.5;
+    const b = votes - wins + 0.5;
+    const prior = 2 * Math.atan2(Math.sqrt(1 - p), Math.sqrt(p));
+    const value = Math.log(Math.sqrt(p * (1 - p)) / betaWeight(a, b, p)) + Math.log(upperTail(a, b, p) / prior);
+    return value - TAIL - 1.0625 * 2 ** -48 * (votes + 1) * Math.log(votes + 3); // Python subtracts 2^-48 of it
+  }
+
+  // The largest p below the share of wins with E >= 1 / alpha, by bisection, rounded down and below Python's
+  function anytimeBound(wins, votes, alpha) {
+    const enough = (p) => logE(wins, votes, p) >= -Math.log(alpha);
+    let low = 0;
+    let high = wins / votes;
+    for (let i = 0; i < 200; i++) {
+      const middle = (low + high) / 2;
+      if (middle <= low || middle >= high) break;
+      if (enough(middle)) low = middle;
+      else high = middle;
+    }
+    return Math.max(0, low - STEP * Math.min(low, 1 - low) - 2 ** -51 * low);
   }
 
   // The normal law's distribution function
@@ -242,5 +265,5 @@
     return h.map((value) => (value >>> 0).toString(16).padStart(8, "0")).join("");
   }
 
-  Object.assign(V, { betainc, lowerBound, upperBound, Phi, PhiInverse, falseClaims, sha256 });
+  Object.assign(V, { betainc, lowerBound, upperBound, anytimeBound, Phi, PhiInverse, falseClaims, sha256 });
 })((globalThis.Vauban ??= {}));
