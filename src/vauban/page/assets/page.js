@@ -93,7 +93,7 @@
     const axis = [`radius: ${metric.replace(/,$/, "")}`, ...(unit.length < 60 ? [`(${unit})`] : [])].join(" ");
     const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: current().rho };
     const sampled = group().some((run) => !run.exact);
-    const thin = ` Thin line: of how many of these inputs all claims are true, with confidence ${1 - current().rho}.`;
+    const thin = ` Thin line: how many of these inputs keep their label at least, with confidence ${1 - current().rho} for all radii at once.`;
     const dashed = " Dashed: attacked inputs for which no other answer was found at this distance, which proves nothing.";
     byId("curve-text").textContent = `Thick line: inputs certified at a radius.${sampled ? thin : ""}${curves.some((one) => one.attack) ? dashed : ""}`;
     byId("curve").drawn = V.charts.curve(byId("curve"), curves, settings);
@@ -179,7 +179,7 @@
       .map((run) => {
         const claimed = surviving(run, state.radius);
         const name = group().length > 1 ? `${runName(run)}: ` : "";
-        const sure = run.exact ? "exact" : `with confidence ${1 - run.rho} this is true of at least ${percent(proven(run, claimed))} of all of them`;
+        const sure = run.exact ? "exact" : `with confidence ${1 - run.rho} this is true of at least ${percent(proven(run, claimed))} of all these inputs`;
         return `${name}${claimed.toLocaleString("en")} of ${run.inputs.length.toLocaleString("en")} inputs (${percent(claimed / run.inputs.length)}) keep their label at this radius; ${sure}.`;
       })
       .join(" ");
