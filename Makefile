@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint install clean
+.PHONY: demo test test-slow test-page lint install clean
 
 demo: install
 	$(BIN)/vauban demo
@@ -14,6 +14,11 @@ test: install
 test-slow: install $(VENV)/triton
 	$(BIN)/python -m pytest -n 2 -m slow
 	TRITON_FOLDER=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py
+
+# The report page in a real browser: Chromium as the system has it, driven by Playwright. Skipped with a word where there is none.
+test-page: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[page]'
+	$(BIN)/python -m pytest -n 0 -rs -m 'slow or not slow' tests/page
 
 $(VENV)/triton: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from vauban import __version__
-from vauban.cli import attack, bench, certify, claim, common, demo, listings, plan, poison, predict, rl, train, verify
+from vauban.cli import (
+    attack,
+    bench,
+    certify,
+    claim,
+    common,
+    demo,
+    listings,
+    plan,
+    poison,
+    predict,
+    report,
+    rl,
+    train,
+    verify,
+)
 
 app = typer.Typer(
     name="vauban",
@@ -47,6 +62,7 @@ for command in (
     claim.claim,
     verify.verify,
     attack.attack,
+    report.report,
     listings.data,
     listings.models,
     demo.demo,

@@ -49,6 +49,12 @@ class OpenedRun(ABC):
         curves = [self.certificates(), *(self.certificates(k=one) for one in k)]
         return figure(curves, path, **{"title": self.title, **options})
 
+    def report(self, path: str | Path = "report.html", **options: Any) -> Path:
+        """Write the report page of this run, one HTML file (`vauban.page.report.write_report` says which options there are)."""
+        from vauban.page.report import write_report
+
+        return write_report([self], path, **options)
+
     def _names(self, certs: Claims) -> Sequence[str] | None:
         """The file name of each input that is certified, where there are any."""
         return None
