@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vauban.engine.adapters.outputs import scores_in
 from vauban.engine.backends.export import exported, exporter
 from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.backends.protocol import Backend, CannotRun, Program
@@ -117,7 +118,9 @@ class Runner:
     def _compare(self, views: torch.Tensor, found: torch.Tensor) -> None:
         """Refuse scores [rows, classes] that are not the module's but for rounding."""
         with torch.inference_mode():
-            expected = self.source(views).float()
+            answer = self.source(views)
+        scores = answer if isinstance(answer, torch.Tensor) else scores_in(answer, views, found.shape[1])
+        expected = scores.float()
         if expected.shape != found.shape:
             shapes = f"scores of shape {tuple(found.shape)} where the module gives {tuple(expected.shape)}"
             raise CannotRun(f"{self._named} gives {shapes}: use --backend torch")
