@@ -55,7 +55,7 @@ class Wrapped(nn.Module):
             scores = returned
         else:
             scores = scores_in(returned, views, 1 if self.threshold is not None else self.num_classes)
-        return scores if self.threshold is None else self._of_two(scores, len(views))
+        return scores if self.threshold is None else self._of_two(scores, len(views), self.threshold)
 
     def _prepared(self, views: torch.Tensor) -> torch.Tensor:
         if self.size is not None and tuple(views.shape[-2:]) != self.size:
@@ -67,15 +67,15 @@ class Wrapped(nn.Module):
             views = views / self.std
         return views.permute(0, 2, 3, 1).contiguous() if self.layout == "nhwc" else views
 
-    def _of_two(self, scores: torch.Tensor, rows: int) -> torch.Tensor:
+    def _of_two(self, scores: torch.Tensor, rows: int, threshold: float) -> torch.Tensor:
         """Scores [rows, 2] from one score per view: class 1 where it is above the threshold, else class 0."""
         if tuple(scores.shape) not in ((rows,), (rows, 1)):
             raise BadInput(
-                f"threshold={self.threshold} is for models with one score per view, and this one returned "
+                f"threshold={threshold} is for models with one score per view, and this one returned "
                 f"{tuple(scores.shape)} for {rows} views: leave threshold out"
             )
         above = scores.reshape(rows)
-        return torch.stack([torch.full_like(above, self.threshold), above], dim=1)
+        return torch.stack([torch.full_like(above, threshold), above], dim=1)
 
 
 def wrap(
@@ -98,7 +98,7 @@ def wrap(
     classifier or pipeline of scikit-learn. `output`: the position or name of the scores among several outputs. `threshold`: for a
     model with one score per view, the score above which it is class 1: 0 for a logit, 0.5 for a probability. `method` of a
     scikit-learn classifier: "predict_proba" or "decision_function". `layout`: "nhwc" for a model that takes [rows, height, width,
-    channels]; one of Keras gets NumPy arrays. `mean`, `std`: (x - mean) / std is the model's input, one number or one per channel.
+    channels]; one of Keras gets NumPy arrays. `mean`, `std`: (x - mean) / std is its input, one number or one per channel.
     `size`, `interpolation` ("nearest", "bilinear", "bicubic"): pictures of another size are resized first. `preprocess="own"`
     takes mean, std, size and interpolation from the model's `pretrained_cfg` (timm).
 
@@ -155,10 +155,8 @@ def described(model: Any) -> BaseClassifier:
 
 def classes_of(model: Any) -> int | None:
     """The number of classes that a model states: `num_classes` (timm, `wrap`), or `config.num_labels` (Hugging Face)."""
-    for found in (getattr(model, "num_classes", None), getattr(getattr(model, "config", None), "num_labels", None)):
-        if is_whole(found) and found > 1:
-            return int(found)
-    return None
+    stated = getattr(model, "num_classes", None), getattr(getattr(model, "config", None), "num_labels", None)
+    return next((int(found) for found in stated if is_whole(found) and found and found > 1), None)
 
 
 def not_a_model(model: Any) -> BadInput:

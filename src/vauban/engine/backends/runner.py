@@ -42,7 +42,7 @@ class Runner:
     """A network that is run by a backend: callable from views [rows, ...] to scores [rows, classes].
 
     It is compiled once for each shape and number of threads. `key`: fingerprint of the source. `optional`: whether torch may take
-    its place where the backend cannot run it.
+    its place where the backend cannot run it; `others`: backends that may, before that.
     """
 
     backend: Backend
@@ -50,6 +50,7 @@ class Runner:
     precision: str
     key: str
     optional: bool = False
+    others: list[Backend] = field(default_factory=list, repr=False)
     _files: dict[Shape, bytes] = field(default_factory=dict, repr=False)
     _programs: dict[tuple[Shape, int], Program] = field(default_factory=dict, repr=False)
     _compared: set[tuple[Shape, int]] = field(default_factory=set, repr=False)
@@ -60,6 +61,9 @@ class Runner:
         try:
             self._program(shape)
         except CannotRun as problem:
+            if self.others:
+                self.backend = self.others.pop(0)
+                return self.fit(shape)
             if not self.optional:
                 raise
             warnings.warn(f"{problem}. Votes are cast by torch", stacklevel=2)
