@@ -51,8 +51,8 @@ class Estimator(nn.Module):
             scores = np.stack([np.zeros_like(scores), scores], axis=1)
         if scores.shape[1] != self.num_classes:
             raise BadInput(
-                f"{self.method} of {type(self.estimator).__name__} gives {scores.shape[1]} columns for {self.num_classes} classes: "
-                "one per class is needed (decision_function_shape='ovr', or method='predict_proba')"
+                f"{self.method} of {type(self.estimator).__name__} gives {scores.shape[1]} columns for {self.num_classes} "
+                "classes: one per class is needed (decision_function_shape='ovr', or method='predict_proba')"
             )
         return torch.from_numpy(np.ascontiguousarray(scores)).to(views.device)
 
