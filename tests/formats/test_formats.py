@@ -250,6 +250,17 @@ def test_what_cannot_be_written_is_said(run: Path, tmp_path: Path) -> None:
         of_claims(derive(COUNTS, TRUTH, "gaussian:sigma=0.5", k=2))
 
 
+def test_counts_of_a_run_that_stopped_early_are_not_written(tmp_path: Path) -> None:
+    above = lambda views: torch.stack([views.mean(1), 0.5 + 0 * views.mean(1)], dim=1)  # noqa: E731
+    smoothed = vb.SmoothedClassifier(above, "gaussian:sigma=0.5", num_classes=2)
+    settings: dict[str, Any] = {"n": 1000, "alpha": 0.01, "seed": 1, "progress": False}
+    smoothed.certify(torch.ones(2, 4), [0, 0], stop="target:radius=0.1", out=tmp_path / "stopped", **settings)
+    done = command("convert", str(tmp_path / "stopped"), str(tmp_path / "counts.txt"))
+    assert done.exit_code == 2
+    assert "stopped by target:radius=0.1" in done.output
+    assert not (tmp_path / "counts.txt").exists()
+
+
 def test_radii_of_other_tools_are_called_stated(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text(COHEN)
     done = command("convert", str(tmp_path / "a.tsv"), str(tmp_path / "a.csv"))

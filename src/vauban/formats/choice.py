@@ -120,12 +120,30 @@ def results_of_run(path: str | Path, to: str) -> Results:
     if to in ("dpa", "votes") and not of_models:
         raise BadInput(f"{path} holds votes on views, and {to} those of base classifiers: a poisoning run is needed")
     certs = run.certificates()
+    if to == "topk":
+        return replace(of_counts(certs), notes=_counted(run, path, of_models))
     if to == "dssn" and (of_models or not certs.exact or certs.law.name != "splitting"):
         raise BadInput(f"{path} is no run with exact splitting, for which {to} is: use --to csv")
-    if to in ("topk", "dpa", "votes"):
-        ballots = run.votes.ballots if of_models else None
+    if to in ("dpa", "votes"):
+        ballots = run.votes.ballots
         return replace(of_counts(certs), ballots=None if ballots is None else ballots.astype(np.int64))
     return of_claims(certs)
+
+
+def _counted(run: Any, path: str | Path, of_models: bool) -> tuple[str, ...]:
+    """Refuse a run whose bare counts would prove too much, and say what bare counts leave out."""
+    if of_models:
+        raise BadInput(
+            f"{path} holds votes of base classifiers: write a votes file (--to votes), which vauban claim reads"
+        )
+    if run.manifest.settings.stop not in (None, "fixed"):
+        raise BadInput(
+            f"{path} stopped by {run.manifest.settings.stop}: counts at a look that was chosen by looking prove less than "
+            "those of a fixed number of votes, and a file of counts cannot say so; write its claims (--to csv)"
+        )
+    if not run.manifest.inputs.deviation_per_view:
+        return ()
+    return ("claims from bare counts take the noise for exact; the run's own claims allow for its rounding",)
 
 
 def by_suffix(path: Path) -> str:

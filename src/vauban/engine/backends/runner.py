@@ -15,6 +15,7 @@ from vauban.engine.backends.export import exported, exporter
 from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.backends.protocol import Backend, CannotRun, Program
 from vauban.engine.failed_calls import reason
+from vauban.errors import BadInput
 
 Shape = tuple[int, ...]
 
@@ -73,7 +74,10 @@ class Runner:
     def __call__(self, views: torch.Tensor) -> torch.Tensor:
         shape = tuple(views.shape)
         program = self._program(shape)
-        scores = torch.from_numpy(program(views.contiguous().numpy()))
+        try:
+            scores = torch.from_numpy(program(views.contiguous().numpy()))
+        except Exception as problem:
+            raise self._failed(shape, problem) from problem
         if self._latest not in self._compared and not isinstance(self.source, OnnxNetwork):
             self._compare(views, scores)
             self._compared.add(self._latest)
@@ -111,9 +115,19 @@ class Runner:
             raise
         except Exception as problem:
             raise CannotRun(
-                f"{self._named} cannot run the model ({reason(problem)}): it may use operators that this version does not know; "
-                "try the other backend, or --backend torch with the torch model"
+                f"{self._named} cannot run the model ({_short(problem)}): it may use operators that this version does not know, "
+                f"or take other views than those of shape {tuple(shape[1:])}; try the other backend, or --backend torch with the "
+                "torch model"
             ) from problem
+
+    def _failed(self, shape: Shape, problem: Exception) -> BadInput:
+        """The error for a call that the library refused, though it compiled the network."""
+        name = self.source.name if isinstance(self.source, OnnxNetwork) else "the model"
+        return BadInput(
+            f"{self._named} failed on views of shape {shape} ({_short(problem)}): inside, {name} computes with another size or "
+            "another number of views than it was given; give inputs of the size that it was exported for, or --rows with that "
+            "number"
+        )
 
     @property
     def _named(self) -> str:
@@ -138,6 +152,12 @@ class Runner:
                 f"{float(apart):.3g}, of a range of {float(width):.3g}, and {100 * float(labels):.1f} % of the labels agree; use "
                 "--backend torch"
             )
+
+
+def _short(problem: Exception) -> str:
+    """What a library says of a failure, without the place in its own code."""
+    text = reason(problem)
+    return f"{type(problem).__name__}: {text.partition('Status Message: ')[2] or text.partition(': ')[2] or text}"
 
 
 def processor() -> dict[str, Any]:
