@@ -139,6 +139,26 @@ def test_random_weights_of_an_own_function_are_warned_about(own: Path, recwarn: 
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_a_model_with_more_classes_than_labels_says_what_to_give(own: Path) -> None:
+    np.savez(own / "few.npz", images=FEATURES[:2], labels=np.array([0, 1]))
+    options = ["--smoothing", "gaussian:sigma=0.1", "-n", "100", "--out", str(own / "few")]
+    refused = run("certify", "--model", "my_models:pipeline", "--data", f"npz:path={own / 'few.npz'}", *options)
+    assert refused.exit_code == 2
+    assert "the model has 3 classes" in refused.output
+    assert "give classes=3 in --data" in refused.output
+
+
+def test_training_a_network_that_returns_no_tensor_points_to_wrap() -> None:
+    from vauban.training.origins import check_network
+
+    class Pair(torch.nn.Module):
+        def forward(self, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return views, views
+
+    with pytest.raises(BadInput, match=r"returned tuple: training needs a tensor of scores; vb.wrap\(model\)"):
+        check_network(Pair(), torch.zeros(2, 3), 3)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

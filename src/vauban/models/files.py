@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from vauban.engine.adapters.wrapping import classes_of
 from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, ModelFailed, VaubanError
@@ -117,7 +118,9 @@ def load(
         _warn_if_random(spec, module)
     module = _place(module, device)
     code = source_digest(foreign, module) if foreign else ""
-    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), metadata, code)
+    classes, channels = sides(spec)
+    stated = classes_of(module) if foreign and classes is None else classes
+    return LoadedModel(module, spec, fingerprint(spec + code, module), stated, channels, metadata, code)
 
 
 def _constructed(spec: str, seed: int) -> tuple[nn.Module, bool]:
