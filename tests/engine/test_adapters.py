@@ -138,6 +138,8 @@ def test_what_a_classifier_of_scikit_learn_lacks_is_said() -> None:
         vb.wrap(pipeline, method="predict_log")
     with pytest.raises(BadInput, match=r"views have 10 features, .* fitted on 5: .* or try null=mean"):
         vb.SmoothedClassifier(pipeline, "ablation:retained=2").certify(TABLE, [0] * 6, **SETTINGS)
+    with pytest.raises(BadInput, match="no gradients pass through Pipeline of scikit-learn"):
+        vb.wrap(pipeline)(TABLE.clone().requires_grad_())
     with pytest.warns(UserWarning, match="true labels must be positions from 0 to 1"):
         vb.wrap(LogisticRegression().fit(TABLE.double().numpy(), [1, 2] * 3))
 

@@ -42,7 +42,12 @@ class Estimator(nn.Module):
         self.num_classes = len(_classes(estimator))
 
     def forward(self, views: torch.Tensor) -> torch.Tensor:
-        flat = views.detach().flatten(1).double().cpu().numpy()
+        if views.requires_grad:
+            raise BadInput(
+                f"no gradients pass through {type(self.estimator).__name__} of scikit-learn: certify, predict, or use an attack "
+                "that needs none"
+            )
+        flat = views.flatten(1).double().cpu().numpy()
         wanted = getattr(self.estimator, "n_features_in_", None)
         if wanted is not None and flat.shape[1] != wanted:
             raise BadInput(other_features(flat.shape[1], int(wanted)))
