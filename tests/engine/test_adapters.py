@@ -168,6 +168,16 @@ def test_preprocessing_is_inside_the_model() -> None:
     assert torch.allclose(wrapped(VIEWS), by_hand.mean(dim=(2, 3)), atol=1e-6)
 
 
+def test_a_model_of_keras_gets_arrays_with_channels_last() -> None:
+    class Model:
+        def __call__(self, pictures: Any) -> Any:
+            assert isinstance(pictures, np.ndarray)
+            return pictures.mean(axis=(1, 2))
+
+    Model.__module__ = "keras.models"
+    assert torch.allclose(vb.wrap(Model(), layout="nhwc")(VIEWS), VIEWS.mean(dim=(2, 3)), atol=1e-6)
+
+
 def test_what_timm_states_is_used_when_asked_and_warned_about_when_not() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
     net.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "input_size": (3, 8, 8)}  # type: ignore[assignment]

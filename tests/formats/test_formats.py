@@ -142,8 +142,12 @@ def test_a_dssn_folder_gives_counts_from_which_the_same_radii_follow(tmp_path: P
     write(tmp_path / "b", found, "dssn")
     for name in ("preds", "predicted_labels", "labels", "radius_l1"):
         assert np.array_equal(np.load(folder / f"{name}.npy"), np.load(tmp_path / "b" / f"{name}.npy"))
-    with pytest.raises(BadInput, match=r"not those of 88 votes, one for each view of splitting:sigma=0.1"):
-        read(dssn(tmp_path / "c", [[29, 11, 4], [20, 21, 4]]), smoothing="splitting:sigma=0.1")
+    with pytest.raises(BadInput, match=r"not those of 53 votes, one for each view of splitting:sigma=0.06"):
+        read(folder, smoothing="splitting:sigma=0.06")
+    with pytest.raises(
+        BadInput, match=r"from 88 votes, .* radius of input 0 is 0.0784314, and the folder states 0.0392157"
+    ):
+        read(folder, smoothing="splitting:sigma=0.1")
     with pytest.raises(BadInput, match="is sampled"):
         read(folder, smoothing="splitting:sigma=0.05,sampled=true")
 

@@ -26,6 +26,7 @@ from vauban.laws.exact import ExactLaw
 NORMS = ("l1", "l2", "linf")
 NOTHING = -1.0
 """The radius that is written where nothing is certified: below every radius that the tools ask for."""
+_SAME = 1e-6  # how far a derived radius may be from a stated one, which is rounded to float32
 _NEAR = 1e-3  # how far a share times the number of views may be from a whole number
 
 
@@ -82,13 +83,19 @@ def write_rs4a(path: Path, results: Results) -> None:
 def read_dssn(path: Path, law: ExactLaw | None = None) -> Results:
     """Read a folder of DSSN; `law`: that of its views, whose number gives the counts."""
     shares = _shares(path)
+    label = _labels(path, "predicted_labels", len(shares))
+    radius = _array(path, "radius_l1", len(shares)).astype(np.float64)
+    radius = np.where(radius >= 0, radius, np.nan)
+    counts = None if law is None else _counts(path, shares, law)
+    if counts is not None and law is not None:
+        _refuse_other_radii(path, law, law.radius_of_counts(counts, label, 1), radius)
     return Results(
         index=np.arange(len(shares)),
-        label=_labels(path, "predicted_labels", len(shares)),
-        radius=_array(path, "radius_l1", len(shares)).astype(np.float64),
+        label=label,
+        radius=radius,
         threat="l1",
         truth=_labels(path, "labels", len(shares)) if (path / "labels.npy").is_file() else None,
-        counts=None if law is None else _counts(path, shares, law),
+        counts=counts,
         shares=shares,
         notes=(
             "the radii are as DSSN computed them; with --smoothing the counts are read too, from which radii can be derived",
@@ -137,6 +144,17 @@ def _counts(path: Path, shares: Floats, law: ExactLaw) -> Ints:
             f"{law.spec}: give the sigma of the run (--smoothing splitting:sigma=…)"
         )
     return counts
+
+
+def _refuse_other_radii(path: Path, law: ExactLaw, derived: Floats, stated: Floats) -> None:
+    """Refuse counts from which other radii follow than the folder states: a multiple of its number of views also fits shares."""
+    other = ~(np.isnan(stated) | (np.abs(derived - stated) < _SAME))
+    if other.any():
+        first = int(other.argmax())
+        raise BadInput(
+            f"{path}: from {law.views} votes, one for each view of {law.spec}, the radius of input {first} is "
+            f"{derived[first]:.6g}, and the folder states {stated[first]:.6g}: give the sigma of its run"
+        )
 
 
 def _shares(path: Path) -> Floats:
