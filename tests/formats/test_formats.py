@@ -188,6 +188,25 @@ def test_an_evaluation_of_dpa_gives_votes_that_are_claimed_and_comes_back(tmp_pa
     assert torch.load(tmp_path / "b.pth", weights_only=True)["labels"].tolist() == [0, 2]
 
 
+def test_a_poisoning_run_is_written_as_an_evaluation_with_the_same_counts(tmp_path: Path) -> None:
+    votes = np.array([[0, 0, 1, 0], [2, 2, 2, 1]])
+    np.savez(tmp_path / "votes.npz", votes=votes, num_classes=3, labels=[0, 2])
+    run = str(tmp_path / "run")
+    made = command(
+        "poison", "import", str(tmp_path / "votes.npz"), "--defense", "dpa", "--partitions", "4", "--out", run
+    )
+    assert made.exit_code == 0, made.output
+    for name in ("a.pth", "again.npz"):
+        done = command("convert", run, str(tmp_path / name))
+        assert done.exit_code == 0, done.output
+    assert read(tmp_path / "a.pth").counts.tolist() == [[3, 1, 0], [0, 1, 3]]
+    with np.load(tmp_path / "again.npz") as again:
+        assert again["counts"].tolist() == [[3, 1, 0], [0, 1, 3]]
+        assert again["labels"].tolist() == [0, 2]
+    refused = command("convert", run, str(tmp_path / "counts.txt"))
+    assert "write a votes file (--to votes)" in refused.output
+
+
 def test_files_that_torch_reads_and_dpa_did_not_write_are_refused(tmp_path: Path) -> None:
     torch.save({"weights": torch.zeros(3)}, tmp_path / "a.pth")
     with pytest.raises(BadInput, match="is no evaluation of DPA"):
