@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vauban.attacks.running import attack
     from vauban.certificates import Certificates, derive
+    from vauban.engine.adapters.wrapping import wrap
     from vauban.models.composing import denoise, ensemble
     from vauban.planning import CertifyPlan
     from vauban.poisoning.ensemble import Ensemble
@@ -49,6 +50,7 @@ _MODULES = {
     "Recipe": "vauban.training",
     "losses": "vauban.training",
     "train": "vauban.training",
+    "wrap": "vauban.engine.adapters.wrapping",
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "ensemble",
     "losses",
     "train",
+    "wrap",
 ]
 
 

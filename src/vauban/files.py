@@ -107,10 +107,13 @@ def floats_from_hex(text: str, rows: int, columns: int) -> NDArray[np.float32]:
     return np.frombuffer(bytes.fromhex(text), "<f4").reshape(len(kept_rows(rows, columns)), columns).astype(np.float32)
 
 
-def files_sha256(paths: Iterable[str | Path]) -> dict[str, str] | None:
+def files_sha256(paths: str | Path | Iterable[str | Path]) -> dict[str, str] | None:
     """The sha256 of each file by its name; None if there are none."""
     found: dict[str, str] = {}
-    for path in map(Path, paths):
+    listed = [paths] if isinstance(paths, str | Path) else list(paths) if isinstance(paths, Iterable) else [paths]
+    if not all(isinstance(one, str | Path) for one in listed):
+        raise BadInput(f"depends={paths!r}: the names of the files that the model reads are needed")
+    for path in map(Path, listed):
         if path.name in found:
             raise BadInput(f"two files are named {path.name}: give each file that a model reads a name of its own")
         try:

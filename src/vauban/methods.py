@@ -65,7 +65,7 @@ class CertifySettings:
         check_k(k, num_classes)
         if label not in LABELS:
             raise BadInput(f"label={label!r}: 'given' or 'votes' is needed")
-        when = policy(stop) if isinstance(stop, str) else stop
+        when = stop if isinstance(stop, Policy) else policy(stop)
         spec = str(when.spec)
         if law.exact:
             sequential = None if when.fixed else spec

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from vauban import __version__
+from vauban import __version__, validation
 from vauban.certificates import UNIT_RANGE, Certificates
+from vauban.engine.adapters.wrapping import described
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, threads
@@ -32,7 +33,6 @@ from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
-from vauban.validation import MOST_IN_FLIGHT, MOST_ROWS, check_at_least_one, check_num_classes, check_seed_request
 from vauban.votes import Record
 
 Callback = Callable[[int], None]
@@ -44,8 +44,9 @@ class SmoothedClassifier(AsModule):
     """Classifier whose answer is the class that most views vote for; every certificate is about it, not about the model.
 
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by
-    itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. The result of
-    `vauban.models.load` works too, and knows its number of classes. `smoothing`: an object or its text. `rows`: the compute
+    itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. Objects with `logits`, tuples,
+    and fitted classifiers of scikit-learn are understood (`vauban.wrap` for the rest). The result of `vauban.models.load` works
+    too, and knows its number of classes. `smoothing`: an object or its text. `rows`: the compute
     shape, the number of views in a forward pass; `in_flight`: how many such shapes are made before they vote; None chooses both
     by size (and a GPU's free memory). `block`: how many consecutive views of one input are next to each other in a shape; None
     is the whole shape for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see
@@ -84,10 +85,8 @@ class SmoothedClassifier(AsModule):
         depends: Sequence[str | Path] = (),
         backend: str | None = None,
     ):
-        self.base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
+        self.base = model if isinstance(model, BaseClassifier) else described(model)
         module = self.base.module
-        if not callable(module):
-            raise BadInput(f"model {model!r} cannot be called: anything that maps a batch of views to scores is needed")
         if not isinstance(smoothing, Smoothing | str):
             raise BadInput(
                 f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5"
@@ -96,19 +95,19 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"compile={compile!r}: True, False or {TUNED!r}")
         if num_classes is None and self.base.num_classes is None:
             raise BadInput("num_classes is needed: the model does not say how many classes it has")
-        self.num_classes = check_num_classes(self.base.num_classes if num_classes is None else num_classes)
+        self.num_classes = validation.check_num_classes(self.base.num_classes if num_classes is None else num_classes)
         if self.base.num_classes not in (None, self.num_classes):
             raise BadInput(f"the model has {self.base.num_classes} classes; num_classes is {self.num_classes}")
         if isinstance(module, torch.nn.Module):
             device = device or next((p.device for p in module.parameters()), None)
         self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
         self.base.warn_if_trained_for_other_views(self.smoothing.law)
-        self.network = Network(module, torch.device(device or "cpu"), precision, channels_last, stochastic, backend)
-        self.rows = check_at_least_one("rows", rows, "a forward pass needs one view or more", MOST_ROWS)
-        self.in_flight = check_at_least_one("in_flight", in_flight, "one shape or more is made ahead", MOST_IN_FLIGHT)
-        self.block, self.compile = block, compile
+        where = torch.device(validation.check_device(device))
+        self.network = Network(module, where, precision, channels_last, stochastic, backend)
+        self.rows, self.block, self.in_flight = validation.check_compute_shape(rows, block, in_flight)
+        self.compile = compile
         self.depends = files_sha256(depends)
-        self.arithmetic, self.input_range = arithmetic, input_range
+        self.arithmetic, self.input_range = arithmetic, validation.check_input_range(input_range)
         self._samplers: dict[Any, Sampler | Enumerator] = {}
 
     @property
@@ -209,7 +208,7 @@ class SmoothedClassifier(AsModule):
             seconds=seconds,
             seed=seed,
         )
-        check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
+        validation.check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
         asked = SeedRequest(seed, nonce_from, nonce)
         method = self._method(settings, batch)
         if method.endless and out is None and seconds is None:

@@ -29,6 +29,8 @@ class Spec:
     @classmethod
     def parse(cls, text: str) -> Spec:
         """Read `name` or `name:key=value,…`; a value may hold commas as long as no `key=` follows them."""
+        if not isinstance(text, str):
+            raise BadInput(f"{text!r} is not a text of the form name:key=value,…, for example gaussian:sigma=0.5")
         name, colon, rest = text.strip().partition(":")
         if not name or (colon and not rest):
             raise BadInput(f"{text!r} is not of the form name:key=value,…, for example gaussian:sigma=0.5")
@@ -83,6 +85,8 @@ def read_params(spec: Spec, parameters: Mapping[str, Parameter]) -> dict[str, An
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
     """Return `name` if it is among `known`, or raise an error that lists what is."""
     names = sorted(known)
+    if not isinstance(name, str):
+        raise BadInput(f"{kind}={name!r}: a name is needed, one of {', '.join(names)}")
     if name in names:
         return name
     raise BadInput(f"{name!r} is not a known {kind}{_nearest(name, names)}; known: {', '.join(names)}")

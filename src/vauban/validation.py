@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -21,6 +22,7 @@ between is for shares of alpha, by class and by look."""
 
 _NONCE = re.compile(r"([0-9a-f]{2}){16,64}")
 _LONGEST_SOURCE = 200
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu|xla|hpu|npu)(:\d+)?")
 
 Ints = NDArray[np.int64]
 
@@ -95,7 +97,9 @@ def check_seconds(seconds: Any) -> float:
 
 def check_num_classes(num_classes: Any) -> int:
     """Check a number of classes: at least two."""
-    if not is_whole(num_classes) or num_classes < 2:
+    if not is_whole(num_classes):
+        raise BadInput(f"num_classes={num_classes!r}: a whole number is needed, for example num_classes=10")
+    if num_classes < 2:
         raise BadInput(f"num_classes={num_classes}: at least two classes are needed")
     return int(num_classes)
 
@@ -103,7 +107,8 @@ def check_num_classes(num_classes: Any) -> int:
 def check_at_least_one(name: str, value: Any, what: str, most: int | None = None) -> int | None:
     """Check a whole number from 1 to `most` (None: any), or None where it is chosen later; `what` says what is needed."""
     if value is not None and (not is_whole(value) or value < 1):
-        raise BadInput(f"{name}={value}: {what}")
+        whole = "" if is_whole(value) else ", as a whole number"
+        raise BadInput(f"{name}={value!r}: {what}{whole}")
     if value is not None and most is not None and value > most:
         raise BadInput(f"{name}={value}: at most {most:,} are possible; leave it out, and it is chosen by size")
     return value
@@ -208,6 +213,37 @@ def check_precision(precision: str, device: str) -> str:
     if precision == "tf32" and device != "cuda":
         raise BadInput(f"precision tf32 is an arithmetic of NVIDIA GPUs, not of {device}: use fp32 or bf16")
     return precision
+
+
+def check_compute_shape(rows: Any, block: Any, in_flight: Any) -> tuple[int | None, int | None, int | None]:
+    """Check how many views a forward pass has, how many of them are a block, and how many such shapes are made ahead."""
+    return (
+        check_at_least_one("rows", rows, "a forward pass needs one view or more", MOST_ROWS),
+        check_at_least_one("block", block, "a block needs one view or more", MOST_ROWS),
+        check_at_least_one("in_flight", in_flight, "one shape or more is made ahead", MOST_IN_FLIGHT),
+    )
+
+
+def check_device(device: Any) -> str:
+    """Check the name of a device of torch, such as cpu or cuda:1; None is the CPU."""
+    name = "cpu" if device is None else f"cuda:{device}" if is_whole(device) else str(device)
+    if isinstance(device, bytes) or not _DEVICE.fullmatch(name):
+        raise BadInput(f"device={device!r}: the name of a device is needed, cpu, cuda or cuda:1")
+    return name
+
+
+def check_input_range(input_range: Any) -> tuple[float, float] | None:
+    """Check the allowed values of inputs: None for any, or the least and the largest."""
+    if input_range is None:
+        return None
+    pair = input_range if isinstance(input_range, tuple | list) and len(input_range) == 2 else ()
+    numbers = [side for side in pair if is_whole(side) or isinstance(side, float | np.floating)]
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or not numbers[0] < numbers[1]:
+        raise BadInput(
+            f"input_range={input_range!r}: the least and the largest value that an input may have are needed, such as (0, 1), or "
+            "None for any"
+        )
+    return float(numbers[0]), float(numbers[1])
 
 
 def check_way_of_running(backend: str | None, stochastic: str | None) -> None:

@@ -67,6 +67,8 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1 = torch.nn.Conv2d(3, 10, 28)
+        self.requires_grad_(False).conv1.weight.fill_(1)
+        self.conv1.bias.fill_(0)
     def forward(self, views):
         return self.conv1(views).flatten(1)
 def leaves():

@@ -141,6 +141,10 @@ def test_what_a_file_does_not_fit_is_said(tmp_path: Path) -> None:
         ({"rows": 8}, "takes exactly 8 views at a time, and a forward pass has rows=20: give rows=8"),
         ({"shape": (3, 4, 4)}, "takes views of shape 3x4x4; views of these inputs have 1x4x4"),
         ({"weights": WEIGHTS * np.float32("nan")}, "returned NaN on 20 views"),
+        (
+            {"shape": ("c", "h", "w"), "weights": np.ones((25, 3), dtype=np.float32)},
+            r"failed on views of shape \(20, 1, 4, 4\) .*computes with another size",
+        ),
     ],
 )
 def test_inputs_that_a_file_does_not_fit_are_said(how: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -149,6 +153,48 @@ def test_inputs_that_a_file_does_not_fit_are_said(how: dict[str, Any], sentence:
     smoothed = SmoothedClassifier(model, "gaussian:sigma=0.5", num_classes=3, rows=20, backend="onnxruntime")
     with pytest.raises(BadInput, match=sentence):
         smoothed.certify(PICTURES, [0, 1, 2], **SETTINGS)
+
+
+def with_second_output(path: Path, sides: int) -> Path:
+    """A file whose output `other` is `scores` with the sign changed, with so many dimensions."""
+    model = onnx.load(written(path))
+    model.graph.node.append(onnx.helper.make_node("Neg", ["scores"], ["negative"]))
+    operator = ("Unsqueeze", ["negative", "axis"]) if sides == 3 else ("Identity", ["negative"])
+    model.graph.node.append(onnx.helper.make_node(*operator, ["other"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "axis"))
+    shape = [None, 3, 1][:sides]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, shape))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_of_two_outputs_the_named_one_votes_or_the_only_one_that_can(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'vauban[onnxruntime]'")
+    file = with_second_output(tmp_path / "a.onnx", sides=3)
+    assert load(file).fingerprint == load(f"{file}:output=scores").fingerprint
+    file = with_second_output(tmp_path / "b.onnx", sides=2)
+    with pytest.raises(BadInput, match=r"has the outputs 'scores', 'other': say which one holds the scores"):
+        load(file)
+    models = [load(f"{file}:output={name}") for name in ("scores", "other")]
+    assert models[0].fingerprint != models[1].fingerprint
+    smoothed = [SmoothedClassifier(one, "gaussian:sigma=0.5", rows=20, backend="onnxruntime") for one in models]
+    first, second = (one.certify(PICTURES, [0, 1, 2], **SETTINGS).counts for one in smoothed)
+    assert not np.array_equal(first, second)
+
+
+def test_auto_takes_the_next_backend_where_the_first_does_not_know_an_operator(tmp_path: Path) -> None:
+    for backend in BACKENDS:
+        pytest.importorskip(backend, reason=f"{backend} is not installed: pip install 'vauban[{backend}]'")
+    to_onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx").to_onnx
+    from sklearn.linear_model import LogisticRegression
+
+    table = PICTURES.flatten(1).float().numpy() / 255
+    fitted = LogisticRegression().fit(table, [0, 1, 2])
+    (tmp_path / "net.onnx").write_bytes(to_onnx(fitted, table, options={"zipmap": False}).SerializeToString())
+    smoothed = SmoothedClassifier(load(tmp_path / "net.onnx"), "gaussian:sigma=0.5", rows=20)
+    smoothed.certify(table, [0, 1, 2], out=tmp_path / "run", **SETTINGS)
+    told = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert told["compute"]["backend"]["name"] == "onnxruntime"
 
 
 def test_torch_and_gradients_are_refused(tmp_path: Path) -> None:

@@ -44,6 +44,11 @@ def classifier_and_data(
     classes = inputs.num_classes or base.num_classes
     if classes is None:
         raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
+    if base.num_classes not in (None, classes) and not inputs.classes_fixed:
+        raise BadInput(
+            f"the model has {base.num_classes} classes, and {data} has labels from 0 to {classes - 1} and does not say that "
+            f"there are no more: give classes={base.num_classes} in --data"
+        )
     return SmoothedClassifier(base, law, num_classes=classes, device=where, **more), inputs
 
 

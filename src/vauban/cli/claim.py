@@ -64,7 +64,7 @@ def claim(
         typer.Option(help="bound on the certified accuracy: binomial (all radii at once), or bernstein (Lemma 11)"),
     ] = "binomial",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="write CSV: index,label,radius,abstained,truth")
+        Path | None, typer.Option("--out", "-o", help="write CSV (or .parquet): index,label,radius,abstained,truth")
     ] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -79,6 +79,8 @@ def claim(
     from vauban.cli.show import print_notes
     from vauban.errors import BadInput
     from vauban.files import replace_file
+    from vauban.formats.results import of_counts
+    from vauban.formats.tables import write_parquet
     from vauban.laws import law
     from vauban.report.numbers import percent, radius_text
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
@@ -130,7 +132,9 @@ def claim(
         return
     if threat is not None:
         certs = certs.in_threat(threat, read_shape(shape) if sides is None else sides)
-    if out:
+    if out and out.suffix == ".parquet":
+        write_parquet(out, replace(of_counts(certs), radius=certs.radius, threat=certs.threat.name))
+    elif out:
         replace_file(out, certs.to_csv((*COLUMNS, *(() if certs.look is None else ("look",)))).encode())
     if certs.truth is None:
         summary: dict[str, object] = {

@@ -31,7 +31,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="a .safetensors or .onnx file, an architecture or package.module:callable; A+B is an ensemble of models, "
+        help="a .safetensors, .onnx or .skops file, an architecture or package.module:callable; A+B is an ensemble of models, "
         "'D > A' a denoiser in front of one [packaged one for mnist]",
     ),
 ]

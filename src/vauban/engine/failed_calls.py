@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 from torch import nn
 
+from vauban.engine.adapters.estimators import other_features
 from vauban.errors import ModelFailed
 
 _LONGEST = 300  # characters of an error's text that are repeated
+
+_FEATURES = re.compile(r"X has (\d+) features, but \w+ is expecting (\d+) features")
+"""What estimators of scikit-learn say of inputs that they were not fitted on."""
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -18,6 +23,8 @@ def failed_call(model: Any, views: torch.Tensor, problem: BaseException) -> Mode
     """The error for a call of `model` with `views` [rows, ...] that raised `problem`."""
     shape = tuple(views.shape)
     mismatch = _mismatch(model, views) if isinstance(model, nn.Module) else ""
+    if (features := _FEATURES.search(str(problem))) is not None:
+        mismatch = f"; {other_features(int(features[1]), int(features[2]))}"
     return ModelFailed(
         f"the model failed in a call with views of shape {shape}, {_name(views.dtype)}, on {views.device}: {reason(problem)}"
         f"{mismatch}. A model that takes such views is needed: try it on torch.zeros{shape}"
@@ -45,10 +52,17 @@ def _mismatch(model: nn.Module, views: torch.Tensor) -> str:
     if isinstance(layer, nn.Linear):
         sizes = {views.shape[-1], views[0].numel()}
         fits = layer.in_features in sizes
-        return "" if fits else f"; views have {views[0].numel()} numbers, {first} {layer.in_features}"
+        twice = _twice(views[0].numel(), layer.in_features)
+        return "" if fits else f"; views have {views[0].numel()} numbers, {first} {layer.in_features}{twice}"
     if views.dim() == layer.weight.dim() and views.shape[1] != layer.in_channels:
-        return f"; views have {views.shape[1]} channels, {first} {layer.in_channels}"
+        twice = _twice(views.shape[1], layer.in_channels)
+        return f"; views have {views.shape[1]} channels, {first} {layer.in_channels}{twice}"
     return ""
+
+
+def _twice(found: int, wanted: int) -> str:
+    """What to do where views are twice as large as the model takes: ablation shows each number v as v and 1 - v."""
+    return " (this smoothing shows each number v as v and 1 - v: try null=mean)" if found == 2 * wanted else ""
 
 
 def _name(dtype: torch.dtype) -> str:

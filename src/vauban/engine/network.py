@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from vauban.engine.adapters.outputs import scores_in, wrong_shape
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
@@ -82,8 +83,9 @@ class Network:
         self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
         if self.runner is not None:
             return
+        if dimensions != 3 or not isinstance(self.source, nn.Module):
+            self.channels_last = bool(self.channels_last) and dimensions == 3
         if not isinstance(self.source, nn.Module):
-            self.channels_last = bool(self.channels_last)
             return
         if self.channels_last is None:
             self.channels_last = channels_last_is_faster(self.source, dimensions, self.device, self.precision)
@@ -229,15 +231,9 @@ def scores_of(model: Model, views: torch.Tensor, num_classes: int) -> torch.Tens
     """
     scores = model(views) if torch.compiler.is_compiling() else called(model, views)
     if not isinstance(scores, torch.Tensor):
-        try:
-            scores = torch.as_tensor(np.asarray(scores), device=views.device)
-        except (TypeError, ValueError, RuntimeError):
-            raise BadInput(f"the model returned {type(scores).__name__}: a tensor of scores is needed") from None
+        scores = scores_in(scores, views, num_classes)
     if scores.shape != (len(views), num_classes):
-        raise BadInput(
-            f"the model returned {tuple(scores.shape)} for {len(views)} views: scores of shape "
-            f"({len(views)}, {num_classes}) are needed, one column per class"
-        )
+        raise wrong_shape(scores, len(views), num_classes)
     if scores.is_complex():
         raise BadInput(f"the model returned scores of type {scores.dtype}: numbers that can be compared are needed")
     if not scores.is_floating_point():

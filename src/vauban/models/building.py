@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from vauban.engine.adapters.estimators import Estimator, is_estimator
+from vauban.engine.adapters.wrapping import adapted
+from vauban.engine.content import content_sha256
 from vauban.errors import BadInput
 from vauban.models.composition import Composed, Ensembled, composed
 from vauban.models.denoised import Denoised
@@ -86,21 +89,25 @@ def build_imported(spec: Imported) -> nn.Module:
     except ValueError:
         pass
     built = factory(**arguments)
-    if not callable(built):
+    if not callable(built) and not is_estimator(built):
         raise BadInput(
             f"{spec.module}:{spec.attribute} returned {type(built).__name__}; it must return a model, a callable "
-            "from a batch to scores"
+            "from a batch to scores or a fitted classifier of scikit-learn"
         )
-    return built if isinstance(built, nn.Module) else Foreign(built)
+    model = adapted(built)
+    return model if isinstance(model, nn.Module) else Foreign(model)
 
 
-def source_digest(spec: Imported) -> str:
-    """The sha256 of the source file of the callable's module, so that changed code changes the model's fingerprint.
+def source_digest(spec: Imported, module: nn.Module) -> str:
+    """The sha256 of the source file of the callable's module, so that changed code changes the model's fingerprint, and of what
+    classifiers of scikit-learn in it have learned, which is in no tensor.
 
     Modules that it imports are not included.
     """
     source = getattr(sys.modules.get(spec.module), "__file__", None)
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).is_file() else ""
+    code = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).is_file() else ""
+    fitted = (part.estimator for part in module.modules() if isinstance(part, Estimator))
+    return code + "".join(content_sha256(estimator)[0] for estimator in fitted)
 
 
 def _find(spec: Imported) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from vauban.engine.backends.onnx_network import OnnxNetwork
+from vauban.engine.adapters.wrapping import classes_of
 from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput, ModelFailed, VaubanError
@@ -34,7 +34,8 @@ from vauban.specs import Spec
 
 SPEC_KEY = "vauban_model"
 TRAINED_SMOOTHING = "trained_smoothing"  # in a file's metadata: the views that the model was trained on
-ONNX = ".onnx"
+FOREIGN = (".onnx", ".skops", ".pkl", ".pickle", ".joblib", ".h5", ".keras", ".tflite", ".pb")
+"""Endings of model files that other libraries write."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +82,15 @@ def load(
     `package.module:callable` needs no file, since the callable may load its own weights. `A + B` is the ensemble of the models A
     and B, `D > A` the denoiser D in front of the classifier A; each part is a file or a spec, and `weights` a file that `save`
     wrote for the whole, or where one of D and A is a file the weights of the other. `net.onnx` is an ONNX file, which a backend
-    runs (`SmoothedClassifier(backend=…)`, docs/backends.md).
+    runs (`SmoothedClassifier(backend=…)`, docs/backends.md); `pipeline.skops` a classifier of scikit-learn (docs/own-model.md).
     """
     text = str(model)
-    if ONNX in text:
-        from vauban.models.onnx_file import is_onnx, load_onnx
+    if any(suffix in text for suffix in FOREIGN):
+        from vauban.models.foreign_files import load_foreign
 
-        if is_onnx(text):
-            if weights is not None:
-                raise BadInput(f"{text} holds its weights, and the weights {weights} are given too: leave weights out")
-            return load_onnx(text)
+        found = load_foreign(text, weights)
+        if found is not None:
+            return found
     source = text if _is_file(text) else weights
     if text == source and weights is not None:
         raise BadInput(
@@ -111,20 +111,55 @@ def load(
         )
     if saved_as is not None and not foreign and canonical(saved_as) != spec:
         raise BadInput(f"{source} was saved as {saved_as}, not as {spec}; give only the file, or the same spec")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        module = construct(spec)
+    module, drew = _constructed(spec, 0)
     if source is not None:
         fill(module, tensors, str(source))
+    elif foreign and drew and not allow_random:
+        _warn_if_random(spec, module)
     module = _place(module, device)
-    code = source_digest(foreign) if foreign else ""
-    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), metadata, code)
+    code = source_digest(foreign, module) if foreign else ""
+    classes, channels = sides(spec)
+    stated = classes_of(module) if foreign and classes is None else classes
+    return LoadedModel(module, spec, fingerprint(spec + code, module), stated, channels, metadata, code)
+
+
+def _constructed(spec: str, seed: int) -> tuple[nn.Module, bool]:
+    """The model of a text, built with this seed, and whether that drew random numbers from torch's generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        before = torch.get_rng_state()
+        module = construct(spec)
+        return module, not torch.equal(before, torch.get_rng_state())
+
+
+def _warn_if_random(spec: str, module: nn.Module) -> None:
+    """Warn of a function's model whose weights depend on torch's seed, by building it once more with another one."""
+    try:
+        again, _ = _constructed(spec, 1)
+    except VaubanError:
+        return
+    if fingerprint("", again) != fingerprint("", module):
+        warnings.warn(
+            f"{spec} returned a model with random weights (another seed of torch gives others), and no file of weights is given: "
+            "give --weights FILE (in Python weights=FILE), or let the function load them",
+            stacklevel=3,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FileModel(LoadedModel):
+    """The model of a file that another library wrote; its fingerprint is the file's hash."""
+
+    def current_fingerprint(self) -> str:
+        return str(self.fingerprint)
 
 
 def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
     """Return loaded models as one, with one text and one fingerprint."""
-    if any(isinstance(part.module, OnnxNetwork) for part in parts):
-        raise BadInput(f"{whole} has an ONNX file among its parts, and torch joins models: join them before the export")
+    if any(isinstance(part, FileModel) for part in parts):
+        raise BadInput(
+            f"{whole} has a file of another library among its parts, and torch joins models: join them before the export"
+        )
     spec = str(checked(replace(whole, parts=tuple(str(part.spec) for part in parts))))
     module = assembled(whole, _apart([part.module for part in parts])).eval().requires_grad_(False)
     code = "".join(part.code for part in parts)

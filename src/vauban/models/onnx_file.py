@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,12 @@ from vauban.engine.backends.protocol import imported
 from vauban.engine.failed_calls import reason
 from vauban.errors import BadInput
 from vauban.models.composition import composed
-from vauban.models.files import LoadedModel
+from vauban.models.files import FileModel
 from vauban.specs import Parameter, Spec, read_params
 
 SUFFIX = ".onnx"
 
 _OPTIONS = {"input": Parameter(str, example="views"), "output": Parameter(str, example="scores")}
-
-
-@dataclass(frozen=True, eq=False)
-class OnnxModel(LoadedModel):
-    """The model of an ONNX file; its fingerprint is the file's hash."""
-
-    def current_fingerprint(self) -> str:
-        return str(self.fingerprint)
 
 
 def is_onnx(text: str) -> bool:
@@ -35,10 +26,11 @@ def is_onnx(text: str) -> bool:
     return path.endswith(SUFFIX) and (Path(path).expanduser().is_file() or composed(text) is None)
 
 
-def load_onnx(text: str) -> OnnxModel:
+def load_onnx(text: str) -> FileModel:
     """The model of `net.onnx`, or of `net.onnx:input=…,output=…`, which says what its input and output must be called.
 
-    Nothing in the file is executed here. Weights in files beside it are read, and hashed with it.
+    Nothing in the file is executed here. Weights in files beside it are read, and hashed with it. Of several outputs the one that
+    is named votes, or the only one that can be scores, and its name is hashed too.
     """
     name, options = _parts(text)
     path = Path(name).expanduser()
@@ -47,11 +39,16 @@ def load_onnx(text: str) -> OnnxModel:
     onnx = imported("onnx", "onnxruntime", f"reading {name}")
     wanted = read_params(Spec.parse(f"onnx:{options}" if options else "onnx"), _OPTIONS)
     model, content, sha256 = _read(onnx, path)
-    takes, gives = _interface(onnx, model, path, wanted.get("input"), wanted.get("output"))
+    takes = _input(onnx, model, path, wanted.get("input"))
+    output = _output(onnx, model, path, wanted.get("output"))
+    if len(model.graph.output) > 1:
+        content = _with_one_output(model, output)
+        sha256 = hashlib.sha256(f"{sha256} {output.name}".encode()).hexdigest()
     network = OnnxNetwork(path.name, content, sha256, takes)
-    classes = gives[1] or None
+    sides = _sides(output.type.tensor_type)
+    classes = sides[1] if len(sides) == 2 else None
     spec = Spec("onnx", {"classes": str(classes)} if classes else {})
-    return OnnxModel(network.eval(), str(spec), sha256, classes)
+    return FileModel(network.eval(), str(spec), sha256, classes)
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -90,30 +87,78 @@ def _read(onnx: Any, path: Path) -> tuple[Any, bytes, str]:
     return model, model.SerializeToString(deterministic=True), digest.hexdigest()
 
 
-def _interface(
-    onnx: Any, model: Any, path: Path, input_name: str | None, output_name: str | None
-) -> tuple[Sequence[Side], Sequence[Side]]:
-    """The sides of the one input, float32 [rows, ...], and of the one output [rows, classes]."""
+def _input(onnx: Any, model: Any, path: Path, wanted: str | None) -> Sequence[Side]:
+    """The sides of the one input, float32 [rows, ...]."""
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in weights]
-    for what, found, wanted in (("input", inputs, input_name), ("output", list(model.graph.output), output_name)):
-        names = [one.name for one in found]
-        if len(found) != 1:
-            raise BadInput(
-                f"{path} has the {what}s {', '.join(names) or 'none'}: one {what} is needed; export it with one"
-            )
-        if wanted not in (None, names[0]):
-            raise BadInput(f"{path} has the {what} {names[0]!r}, not {wanted!r}: leave {what}= out, or give that name")
-    takes, gives = inputs[0].type.tensor_type, model.graph.output[0].type.tensor_type
+    names = [one.name for one in inputs]
+    if len(inputs) != 1:
+        raise BadInput(f"{path} has the inputs {', '.join(names) or 'none'}: one input is needed; export it with one")
+    if wanted not in (None, names[0]):
+        raise BadInput(f"{path} has the input {names[0]!r}, not {wanted!r}: leave input= out, or give that name")
+    takes = inputs[0].type.tensor_type
     if takes.elem_type != onnx.TensorProto.FLOAT:
         kind = onnx.TensorProto.DataType.Name(takes.elem_type)
         raise BadInput(f"{path} takes {kind}: views are float32, so export it for float32 inputs")
-    sides, scores = _sides(takes), _sides(gives)
+    sides = _sides(takes)
     if len(sides) < 2:
         raise BadInput(f"{path} takes an input of {len(sides)} dimensions: [rows, ...] is needed, one view in each row")
-    if len(scores) != 2:
-        raise BadInput(f"{path} gives an output of {len(scores)} dimensions: scores [rows, classes] are needed")
-    return sides, scores
+    return sides
+
+
+def _output(onnx: Any, model: Any, path: Path, wanted: str | None) -> Any:
+    """The output that holds scores [rows, classes]: the one of this name, or the only one that can."""
+    outputs = {one.name: one for one in _inferred(onnx, model).graph.output}
+    names = ", ".join(map(repr, outputs))
+    if wanted is not None and wanted not in outputs:
+        raise BadInput(f"{path} has the output {names}, not {wanted!r}: leave output= out, or give that name")
+    possible = [one for one in outputs.values() if _can_be_scores(onnx, one)]
+    if wanted is None and len(outputs) > 1 and len(possible) != 1:
+        raise BadInput(f"{path} has the outputs {names}: say which one holds the scores, {path}:output=NAME")
+    found = outputs[wanted] if wanted is not None else (possible or list(outputs.values()))[0]
+    if found.type.WhichOneof("value") == "sequence_type":
+        raise BadInput(
+            f"{path} gives a list of mappings from classes to probabilities: scores [rows, classes] are needed; export it with "
+            "skl2onnx's to_onnx(…, options={'zipmap': False})"
+        )
+    if not _can_be_scores(onnx, found):
+        kind = onnx.TensorProto.DataType.Name(found.type.tensor_type.elem_type)
+        sides = len(_sides(found.type.tensor_type))
+        raise BadInput(
+            f"{path} gives an output of {sides} dimensions, {kind}: scores [rows, classes] in floating point are needed"
+        )
+    return found
+
+
+def _can_be_scores(onnx: Any, output: Any) -> bool:
+    kind = output.type.tensor_type
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+    unknown = not kind.HasField("shape")
+    return (
+        output.type.WhichOneof("value") == "tensor_type"
+        and kind.elem_type in floats
+        and (unknown or len(_sides(kind)) == 2)
+    )
+
+
+def _inferred(onnx: Any, model: Any) -> Any:
+    """The model with the shapes of its outputs, where the file leaves them out and they follow from the rest."""
+    if all(one.type.tensor_type.HasField("shape") for one in model.graph.output):
+        return model
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except Exception:
+        return model
+
+
+def _with_one_output(model: Any, output: Any) -> bytes:
+    """The model's bytes, without its other outputs."""
+    kept = type(model)()
+    kept.CopyFrom(model)
+    del kept.graph.output[:]
+    kept.graph.output.append(output)
+    content: bytes = kept.SerializeToString(deterministic=True)
+    return content
 
 
 def _sides(kind: Any) -> list[Side]:

@@ -317,9 +317,9 @@ def packaged(dataset_name: str) -> Path | None:
 
 
 def describe() -> list[ModelListing]:
-    """Return one row for each network, one for models built by code outside Vauban, and two for models made of models."""
+    """Return one row for each network, for models built by code outside Vauban, for files, and for models made of models."""
     rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]
-    own = "any callable from [batch, channels, height, width] to scores, built by your own code"
+    own = "any callable from [batch, channels, height, width] to scores, or a scikit-learn classifier, built by your own code"
     several = (
         "an ensemble: scores are averaged; the rest is asked only where the first K disagree (consensus=0 asks all)"
     )
@@ -327,6 +327,8 @@ def describe() -> list[ModelListing]:
     return [
         *rows,
         ModelListing("package.module:callable", "package.module:callable:key=value", own),
+        ModelListing("FILE.onnx", "net.onnx:output=scores", "an ONNX file, run by --backend onnxruntime or openvino"),
+        ModelListing("FILE.skops", "pipeline.skops:method=predict_proba", "a classifier or pipeline of scikit-learn"),
         ModelListing("MODEL+MODEL+…", "ensemble:consensus=K+a.safetensors+b.safetensors+…", several),
         ModelListing("DENOISER>MODEL", "'denoiser.safetensors > model.safetensors'", front),
     ]

@@ -247,7 +247,7 @@ def policy(text: str | Spec) -> Policy:
     >>> policy("target:radius=0.5")
     Target(radius=0.5, test='group')
     """
-    spec = Spec.parse(text) if isinstance(text, str) else text
+    spec = text if isinstance(text, Spec) else Spec.parse(text)
     return POLICIES[choose("way to stop", spec.name, POLICIES)].from_spec(spec)
 
 

@@ -90,5 +90,10 @@ def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int, p
             f"the network returned {found} for views {list(views.shape)}: a denoiser is needed, which returns a picture of its "
             "shape for each view, such as dncnn or unet"
         )
+    if not isinstance(answer, torch.Tensor):
+        raise BadInput(
+            f"the network returned {type(answer).__name__}: training needs a tensor of scores; vb.wrap(model) returns the one "
+            "in it"
+        )
     if not pictures and not (same and views.dim() > 2):
         scores_of(lambda _: answer, views, classes or np.shape(answer)[-1])

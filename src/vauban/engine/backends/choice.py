@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -33,15 +33,15 @@ def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | 
     """
     asked = _asked(network, of_run)
     obstacle = "" if asked == "torch" else _obstacle(network, compile)
-    backend = None
+    found: list[Backend] = []
     if asked == "auto":
-        backend = _first(network, obstacle)
+        found = _possible(network, obstacle)
     elif asked != "torch":
-        backend = _named(asked, network.precision, obstacle)
-    if backend is None:
+        found = [_named(asked, network.precision, obstacle)]
+    if not found:
         _warn_of_slow_bf16(network)
         return None
-    return _kept(network, backend, optional=asked == "auto" and not isinstance(network.source, OnnxNetwork))
+    return _kept(network, found, optional=asked == "auto" and not isinstance(network.source, OnnxNetwork))
 
 
 def _asked(network: Network, of_run: str | None) -> str:
@@ -72,13 +72,13 @@ def _named(asked: str, precision: str, obstacle: str) -> Backend:
     return backend
 
 
-def _first(network: Network, obstacle: str) -> Backend | None:
-    """The first backend that is installed and computes in the network's precision; None leaves the network to torch."""
+def _possible(network: Network, obstacle: str) -> list[Backend]:
+    """The backends that are installed and compute in the network's precision; none leaves the network to torch."""
     file = network.source if isinstance(network.source, OnnxNetwork) else None
     tried, needed = (_FOR_MODULES, _NEEDED) if file is None else (tuple(MADE), ())
     made = [] if obstacle else [MADE[name]() for name in tried if installed(name, *needed)]
-    found = next((backend for backend in made if network.precision in backend.precisions()), None)
-    if found is not None or file is None:
+    found = [backend for backend in made if network.precision in backend.precisions()]
+    if found or file is None:
         return found
     if obstacle:
         raise BadInput(f"{file.name} is an ONNX file, and a backend for it {obstacle}")
@@ -102,16 +102,17 @@ def _obstacle(network: Network, compile: bool) -> str:
     return ""
 
 
-def _kept(network: Network, backend: Backend, optional: bool) -> Runner:
+def _kept(network: Network, backends: Sequence[Backend], optional: bool) -> Runner:
     """The network's runner if it has one for these weights, which has compiled programs; else a new one."""
     from vauban.engine.fingerprint import model_fingerprint
 
     source, before = network.source, network.runner
     assert isinstance(source, nn.Module)
     key = source.sha256 if isinstance(source, OnnxNetwork) else model_fingerprint(source, "")
-    if isinstance(before, Runner) and (before.backend.name, before.key) == (backend.name, key):
+    names = [backend.name for backend in backends]
+    if isinstance(before, Runner) and before.key == key and before.backend.name in names:
         return before
-    return Runner(backend, source, network.precision, key, optional)
+    return Runner(backends[0], source, network.precision, key, optional, list(backends[1:]))
 
 
 def computes_bf16() -> bool:

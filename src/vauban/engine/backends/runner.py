@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from vauban.engine.adapters.outputs import scores_in
 from vauban.engine.backends.export import exported, exporter
 from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.backends.protocol import Backend, CannotRun, Program
 from vauban.engine.failed_calls import reason
+from vauban.errors import BadInput
 
 Shape = tuple[int, ...]
 
@@ -41,7 +43,7 @@ class Runner:
     """A network that is run by a backend: callable from views [rows, ...] to scores [rows, classes].
 
     It is compiled once for each shape and number of threads. `key`: fingerprint of the source. `optional`: whether torch may take
-    its place where the backend cannot run it.
+    its place where the backend cannot run it; `others`: backends that may, before that.
     """
 
     backend: Backend
@@ -49,6 +51,7 @@ class Runner:
     precision: str
     key: str
     optional: bool = False
+    others: list[Backend] = field(default_factory=list, repr=False)
     _files: dict[Shape, bytes] = field(default_factory=dict, repr=False)
     _programs: dict[tuple[Shape, int], Program] = field(default_factory=dict, repr=False)
     _compared: set[tuple[Shape, int]] = field(default_factory=set, repr=False)
@@ -59,6 +62,9 @@ class Runner:
         try:
             self._program(shape)
         except CannotRun as problem:
+            if self.others:
+                self.backend = self.others.pop(0)
+                return self.fit(shape)
             if not self.optional:
                 raise
             warnings.warn(f"{problem}. Votes are cast by torch", stacklevel=2)
@@ -68,7 +74,10 @@ class Runner:
     def __call__(self, views: torch.Tensor) -> torch.Tensor:
         shape = tuple(views.shape)
         program = self._program(shape)
-        scores = torch.from_numpy(program(views.contiguous().numpy()))
+        try:
+            scores = torch.from_numpy(program(views.contiguous().numpy()))
+        except Exception as problem:
+            raise self._failed(shape, problem) from problem
         if self._latest not in self._compared and not isinstance(self.source, OnnxNetwork):
             self._compare(views, scores)
             self._compared.add(self._latest)
@@ -106,9 +115,19 @@ class Runner:
             raise
         except Exception as problem:
             raise CannotRun(
-                f"{self._named} cannot run the model ({reason(problem)}): it may use operators that this version does not know; "
-                "try the other backend, or --backend torch with the torch model"
+                f"{self._named} cannot run the model ({_short(problem)}): it may use operators that this version does not know, "
+                f"or take other views than those of shape {tuple(shape[1:])}; try the other backend, or --backend torch with the "
+                "torch model"
             ) from problem
+
+    def _failed(self, shape: Shape, problem: Exception) -> BadInput:
+        """The error for a call that the library refused, though it compiled the network."""
+        name = self.source.name if isinstance(self.source, OnnxNetwork) else "the model"
+        return BadInput(
+            f"{self._named} failed on views of shape {shape} ({_short(problem)}): inside, {name} computes with another size or "
+            "another number of views than it was given; give inputs of the size that it was exported for, or --rows with that "
+            "number"
+        )
 
     @property
     def _named(self) -> str:
@@ -117,7 +136,9 @@ class Runner:
     def _compare(self, views: torch.Tensor, found: torch.Tensor) -> None:
         """Refuse scores [rows, classes] that are not the module's but for rounding."""
         with torch.inference_mode():
-            expected = self.source(views).float()
+            answer = self.source(views)
+        scores = answer if isinstance(answer, torch.Tensor) else scores_in(answer, views, found.shape[1])
+        expected = scores.float()
         if expected.shape != found.shape:
             shapes = f"scores of shape {tuple(found.shape)} where the module gives {tuple(expected.shape)}"
             raise CannotRun(f"{self._named} gives {shapes}: use --backend torch")
@@ -131,6 +152,12 @@ class Runner:
                 f"{float(apart):.3g}, of a range of {float(width):.3g}, and {100 * float(labels):.1f} % of the labels agree; use "
                 "--backend torch"
             )
+
+
+def _short(problem: Exception) -> str:
+    """What a library says of a failure, without the place in its own code."""
+    text = reason(problem)
+    return f"{type(problem).__name__}: {text.partition('Status Message: ')[2] or text.partition(': ')[2] or text}"
 
 
 def processor() -> dict[str, Any]:

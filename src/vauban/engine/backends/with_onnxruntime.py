@@ -25,7 +25,7 @@ class OnnxRuntime:
     def compile(self, content: bytes, shape: Sequence[int], threads: int, precision: str) -> Program:
         options = self._library.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors are raised, and said once
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = self._library.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         return _Session(session)

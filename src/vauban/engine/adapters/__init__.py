@@ -1,0 +1,1 @@
+"""Adapters: models as other libraries make them, as base classifiers from views to scores."""
