@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vauban.cli import common
+from vauban.cli import common, poison_collective
 from vauban.cli.common import example
 
 app = typer.Typer(
@@ -103,6 +103,9 @@ def certify(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
+    keep_votes: Annotated[
+        bool, typer.Option("--keep-votes", help="keep the vote of every base classifier, for vauban poison collective")
+    ] = False,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -127,6 +130,7 @@ def certify(
             k=k,
             label=label,
             out=out,
+            keep_votes=keep_votes,
             progress=progress_bars(out, json),
         )
     except KeyboardInterrupt:
@@ -170,3 +174,6 @@ def import_votes(
     shown_radii = parse_radii(radii)
     run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
     show_certificates(run.certificates(), run.title, shown_radii, json, {"run": str(out)})
+
+
+app.command()(poison_collective.collective)

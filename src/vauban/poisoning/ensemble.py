@@ -143,11 +143,13 @@ class Ensemble(VotingEnsemble):
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
         """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round."""
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
-        counter = self._count(x, duels=two_rounds, votes=spread > 1, on_progress=on_progress, checkpoint=checkpoint)
+        kept = keep_votes or spread > 1
+        counter = self._count(x, duels=two_rounds, votes=kept, on_progress=on_progress, checkpoint=checkpoint)
         arrays = counter.arrays()
         if two_rounds and spread > 1:
             first = EnsembleVotes.from_arrays({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)

@@ -91,11 +91,12 @@ class VotingEnsemble(ABC):
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
         """The votes on the inputs `x` [m, ...] that certificates of this aggregate need.
 
         `on_progress` is called with numbers of models. `checkpoint` saves votes while models vote; voting continues from
-        those it holds.
+        those it holds. `keep_votes`: the vote of every model, also where counts would do.
         """
 
     def check_inputs(self, x: NDArray[Any]) -> None:
@@ -115,21 +116,24 @@ class VotingEnsemble(ABC):
         k: int = 1,
         label: str | None = None,
         out: str | Path | None = None,
+        keep_votes: bool = False,
         source: InputSource | None = None,
         progress: ProgressReporter = no_progress,
     ) -> PoisoningCertificates:
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
         `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
-        continues after Ctrl-C or a kill; a folder that holds another run is refused. `source`: where the inputs come from.
+        continues after Ctrl-C or a kill; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
+        every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from.
         """
         self.check_inputs(x)
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
         settings = PoisoningSettings.of(self.num_classes, truth is not None, aggregate=aggregate, k=k, label=label)
+        _check_kept(keep_votes, out, settings)
         voting = functools.partial(progress, "voting", self._votings(aggregate), "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, settings, source, voting).certificates()
+            return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
@@ -167,6 +171,7 @@ class VotingEnsemble(ABC):
         k: int = 1,
         label: str | None = None,
         out: str | Path | None = None,
+        keep_votes: bool = False,
         progress: ProgressReporter = no_progress,
     ) -> PoisoningCertificates:
         """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
@@ -176,7 +181,15 @@ class VotingEnsemble(ABC):
         classes = self.manifest["data"].get("classes")
         chosen = select(data, split="test", every=every, limit=limit, classes=classes, labels_needed=False)
         return self.certify(
-            chosen.x, chosen.y, aggregate, k=k, label=label, out=out, source=chosen.source, progress=progress
+            chosen.x,
+            chosen.y,
+            aggregate,
+            k=k,
+            label=label,
+            out=out,
+            keep_votes=keep_votes,
+            source=chosen.source,
+            progress=progress,
         )
 
     def _votings(self, aggregate: str) -> int:
@@ -194,6 +207,7 @@ class VotingEnsemble(ABC):
         settings: PoisoningSettings,
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
+        keep_votes: bool,
     ) -> PoisoningRecord:
         data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
         training = self._training()
@@ -202,12 +216,22 @@ class VotingEnsemble(ABC):
         aggregate = settings.aggregate
         about = {"data": vars(data), "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
         about["inputs"] = arrays_sha256(x)
+        if keep_votes:
+            about["votes"] = "kept"
         if self.weights_sha256 == "unknown":
             about["ensemble"] = self._key
         with locked(out):
             checkpoint = VotesCheckpoint(out, about)
             with voting() as on_progress:
-                votes = self.tally(x, aggregate, on_progress, checkpoint)
+                votes = self.tally(x, aggregate, on_progress, checkpoint, keep_votes)
             record = write_run(out, PoisoningRecord(manifest, votes))
             checkpoint.remove()
         return record
+
+
+def _check_kept(keep_votes: bool, out: str | Path | None, settings: PoisoningSettings) -> None:
+    """Refuse to keep votes where there is no folder, or for a run-off, whose second round they do not hold."""
+    if keep_votes and out is None:
+        raise BadInput("keep_votes: a run folder holds the votes; name one (out), or call ensemble.votes(x)")
+    if keep_votes and settings.aggregate == "runoff":
+        raise BadInput("keep_votes: claims about many inputs at once are about plurality votes; leave it out for a run-off")
