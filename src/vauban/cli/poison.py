@@ -27,6 +27,9 @@ ClassesOption = Annotated[
     typer.Option(help="keep only these classes, for example 1,7; they become 0, 1, … [all]", show_default=False),
 ]
 AggregateOption = Annotated[str, typer.Option(help="plurality, or runoff: a second round between the two most voted")]
+KeepVotesOption = Annotated[
+    bool, typer.Option("--keep-votes", help="keep the vote of every base classifier, for vauban poison collective")
+]
 OutRunOption = Annotated[Path, common.folder_option("run folder")]
 
 
@@ -103,9 +106,7 @@ def certify(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
-    keep_votes: Annotated[
-        bool, typer.Option("--keep-votes", help="keep the vote of every base classifier, for vauban poison collective")
-    ] = False,
+    keep_votes: KeepVotesOption = False,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -163,6 +164,7 @@ def import_votes(
     ] = None,
     k: common.KOption = 1,
     label: Annotated[str | None, typer.Option(help="votes or given, as in certify")] = None,
+    keep_votes: KeepVotesOption = False,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -172,7 +174,17 @@ def import_votes(
     from vauban.report.summary import parse_radii
 
     shown_radii = parse_radii(radii)
-    run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
+    run = import_file(
+        votes,
+        out,
+        aggregate,
+        data=data,
+        defense=defense,
+        partitions=partitions,
+        k=k,
+        label=label,
+        keep_votes=keep_votes,
+    )
     show_certificates(run.certificates(), run.title, shown_radii, json, {"run": str(out)})
 
 

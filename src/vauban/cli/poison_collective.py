@@ -19,11 +19,10 @@ from vauban.errors import BadInput
 def collective(
     run: Annotated[Path, typer.Argument(help="run folder of vauban poison certify --keep-votes")],
     budget: Annotated[str, typer.Option("--budget", "-b", help="sizes of the poisoning, separated by commas")],
-    k: Annotated[
-        int | None, typer.Option("-k", help="labels among the top k [as the run]", show_default=False)
-    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="labels among the top k [as the run]", show_default=False)] = None,
     of: Annotated[
-        str | None, typer.Option(help="correct: correctly answered inputs; answers: all that are not abstained [correct]")
+        str | None,
+        typer.Option(help="correct: correctly answered inputs; answers: all that are not abstained [correct]"),
     ] = None,
     solver_seconds: Annotated[
         float, typer.Option(min=0, help="seconds a budget for an integer programme, which may prove less change")
@@ -50,7 +49,8 @@ def collective(
         return
     first = claims[0]
     rows = [
-        [f"{claim.budget:,}", f"{claim.claimed - claim.one_by_one:,}", f"{claim.kept:,}", claim.proof] for claim in claims
+        [f"{claim.budget:,}", f"{claim.claimed - claim.one_by_one:,}", f"{claim.kept:,}", claim.proof]
+        for claim in claims
     ]
     which = "correct answers" if first.of == "correct" else "answers"
     title = f"{opened.title}: {first.claimed:,} {which} of {first.inputs:,} inputs"

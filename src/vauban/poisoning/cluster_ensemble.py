@@ -124,7 +124,9 @@ class ClusterEnsemble(VotingEnsemble):
         self.check_inputs(x)
         self.rounds(aggregate)
         if keep_votes:
-            raise BadInput("keep_votes: two clusters have a base classifier for each sample and keep counts only; leave it out")
+            raise BadInput(
+                "keep_votes: two clusters have a base classifier for each sample and keep counts only; leave it out"
+            )
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         by_cluster[:, 0] += len(self.failed)
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")

@@ -156,7 +156,9 @@ class Ensemble(VotingEnsemble):
             assert first.winner is not None
             del arrays["duels"]
             arrays |= {"winner": first.winner, "prefers": self.preferences(x, first.winner, on_progress)}
-        return EnsembleVotes.from_arrays(arrays, self.num_classes, spread=spread, against=self.against)
+        return EnsembleVotes.from_arrays(
+            arrays, self.num_classes, spread=spread, against=self.against, keep_votes=keep_votes
+        )
 
     def rounds(self, aggregate: str) -> int:
         """How often every model votes in `tally`: twice where the second round depends on the winner of the first."""

@@ -234,4 +234,6 @@ def _check_kept(keep_votes: bool, out: str | Path | None, settings: PoisoningSet
     if keep_votes and out is None:
         raise BadInput("keep_votes: a run folder holds the votes; name one (out), or call ensemble.votes(x)")
     if keep_votes and settings.aggregate == "runoff":
-        raise BadInput("keep_votes: claims about many inputs at once are about plurality votes; leave it out for a run-off")
+        raise BadInput(
+            "keep_votes: claims about many inputs at once are about plurality votes; leave it out for a run-off"
+        )

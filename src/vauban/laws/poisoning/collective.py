@@ -1,9 +1,9 @@
 """How many answers one poisoning can change in all: a bound for many inputs at once, proven in integers.
 
 Certificates one by one allow the attacker another poisoning for each input. Here one set B of b buckets is changed, and all
-inputs are asked afterwards. Rival j is ahead of the label of input x only if the buckets in B give it its lead d_j(x): the sum over
-i in B of W_i(x, j) is at least d_j(x), with W and d as in `laws.poisoning.finite` (without shared buckets W is 2, 1 or 0). If the
-label leaves the top k, some rival j of R(x) is ahead: all rivals that b buckets could put ahead, but for the k - 1 nearest ones.
+inputs are asked afterwards. Rival j is ahead of the label of input x only if the buckets in B give it its lead d_j(x): the sum
+over i in B of W_i(x, j) is at least d_j(x), with W and d as in `laws.poisoning.finite` (without shared buckets W is 2, 1 or 0).
+If the label leaves the top k, some rival j of R(x) is ahead: all that b buckets could put ahead, but for the k - 1 nearest.
 With the scores
 
     a_i(x) = max over j in R(x) of b W_i(x, j) - d_j(x)

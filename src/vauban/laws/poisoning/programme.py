@@ -15,9 +15,9 @@ _MARGIN = 0.01  # added to the solver's bound before it is rounded down, for its
 def solved(scores: Scores, seconds: float) -> int:
     """At most how many inputs one poisoning changes, by the bound that HiGHS proves within so many seconds.
 
-    Choose s_i in {0, 1} for each bucket, `budget` of them 1, and y_x in {0, 1} for each input; y_x = 1 only if the scores of the
-    chosen buckets add up to 0 or more: sum of s_i a_i(x) >= (1 - y_x) low(x). Maximise the sum of the y_x. Only the solver's upper
-    bound counts, never the best solution that it found; without one, the answer is all inputs.
+    Choose s_i in {0, 1} for each bucket, `budget` of them 1, and y_x in {0, 1} for each input; y_x = 1 only if the scores of
+    the chosen buckets add up to 0 or more: sum of s_i a_i(x) >= (1 - y_x) low(x). Maximise the sum of the y_x. Only the solver's
+    upper bound counts, never the best solution that it found; without one, the answer is all inputs.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, eye_array, hstack

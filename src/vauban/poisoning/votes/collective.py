@@ -60,9 +60,9 @@ class CollectiveClaim:
         stay = "the vote's winner" if self.k == 1 else f"among the top {self.k} of the vote"
         which = "correctly answered inputs" if self.of == "correct" else "inputs that are not abstained"
         return (
-            f"For every changed training set whose {self.metric} is at most {self.budget:,} ({self.unit}), the label of at least "
-            f"{self.kept:,} of the {self.claimed:,} {which} stays {stay} of the ensemble trained anew. Which ones may depend on the "
-            f"change. No probability is involved.{self.scope}"
+            f"For every changed training set whose {self.metric} is at most {self.budget:,} ({self.unit}), the label of at "
+            f"least {self.kept:,} of the {self.claimed:,} {which} stays {stay} of the ensemble trained anew. Which ones may "
+            f"depend on the change. No probability is involved.{self.scope}"
         )
 
     def summary(self) -> dict[str, Any]:
