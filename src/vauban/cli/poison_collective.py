@@ -31,9 +31,8 @@ def collective(
 ) -> None:
     """Bound how many labels one and the same poisoning can change, from the votes in a run folder.
 
-    A certificate says that no poisoning within the radius changes that input's label. One poisoning cannot reach every input at its
-    worst, so fewer labels change in all than have a smaller radius. Every claim holds for each budget by itself and for all at
-    once: they are exact.
+    A certificate says that no poisoning within the radius changes that input's label. One poisoning cannot reach every input
+    at its worst, so fewer labels change in all than have a smaller radius. The claims for all budgets hold at once.
     """
     from vauban.poisoning.votes.collective import PROOFS
     from vauban.poisoning.votes.poisoning_run import PoisoningRun

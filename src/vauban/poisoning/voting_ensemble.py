@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 from vauban.data import Dataset
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256, locked
+from vauban.poisoning.learners import columns_of, to_array
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, reporter
 from vauban.poisoning.selection import select
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
@@ -99,6 +101,32 @@ class VotingEnsemble(ABC):
         those it holds. `keep_votes`: the vote of every model, also where counts would do.
         """
 
+    def as_inputs(self, x: Any) -> NDArray[Any]:
+        """Inputs [m, ...] of the type of the training samples, from an array, a tensor, lists or a data frame.
+
+        Numbers of another type are taken where each has the same value in that of the samples.
+        """
+        known, columns = self.manifest["data"].get("columns"), columns_of(x)
+        if known is not None and columns is not None and columns != known:
+            raise BadInput(
+                f"a data frame with the columns {columns}: the ensemble was trained on {known}, in this order"
+            )
+        inputs, dtype = to_array(x, "inputs"), np.dtype(self.manifest["data"]["dtype"])
+        if inputs.dtype != dtype and inputs.dtype.kind in "uif":
+            with np.errstate(invalid="ignore", over="ignore"):
+                same = inputs.astype(dtype)
+            if np.array_equal(same, inputs):
+                inputs = same
+        self.check_inputs(inputs)
+        return inputs
+
+    def predict(
+        self, x: Any, aggregate: str = "plurality", *, progress: bool | ProgressReporter = True
+    ) -> NDArray[np.int64]:
+        """The ensemble's answers [m] for the inputs `x` [m, ...]; `certify` also says what they withstand."""
+        with reporter(progress)("voting", self._votings(aggregate), "models") as on_progress:
+            return self.tally(self.as_inputs(x), aggregate, on_progress).answer(aggregate)
+
     def check_inputs(self, x: NDArray[Any]) -> None:
         """Refuse inputs of another shape or type than the training samples."""
         shape, dtype = self.manifest["data"]["shape"], self.manifest["data"]["dtype"]
@@ -109,8 +137,8 @@ class VotingEnsemble(ABC):
 
     def certify(
         self,
-        x: NDArray[Any],
-        y: ArrayLike | None = None,
+        x: Any,
+        y: Any = None,
         aggregate: str = "plurality",
         *,
         k: int = 1,
@@ -118,7 +146,7 @@ class VotingEnsemble(ABC):
         out: str | Path | None = None,
         keep_votes: bool = False,
         source: InputSource | None = None,
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
@@ -126,12 +154,12 @@ class VotingEnsemble(ABC):
         continues after Ctrl-C or a kill; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
         every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from.
         """
-        self.check_inputs(x)
+        x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
         settings = PoisoningSettings.of(self.num_classes, truth is not None, aggregate=aggregate, k=k, label=label)
         _check_kept(keep_votes, out, settings)
-        voting = functools.partial(progress, "voting", self._votings(aggregate), "models")
+        voting = functools.partial(reporter(progress), "voting", self._votings(aggregate), "models")
         if out is not None:
             return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes).certificates()
         with voting() as on_progress:
@@ -141,22 +169,22 @@ class VotingEnsemble(ABC):
     def export(
         self,
         path: str | Path,
-        x: NDArray[Any],
-        y: ArrayLike | None = None,
+        x: Any,
+        y: Any = None,
         aggregate: str = "plurality",
         *,
         source: InputSource | None = None,
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> None:
         """Write the votes on `x` [m, ...] to a .npz, with what a claim needs: spread, offsets, threat, partition, training.
 
         `vauban claim` and `vauban poison import` read it, and so does whoever has NumPy. Arguments are those of `certify`.
         """
         check_votes_path(Path(path))
-        self.check_inputs(x)
+        x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
-        with progress("voting", self._votings(aggregate), "models") as on_progress:
+        with reporter(progress)("voting", self._votings(aggregate), "models") as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         file = VotesFile(votes, truth, index, str(self.partition), self._training())
         write_votes_file(Path(path), file, aggregate)
@@ -172,7 +200,7 @@ class VotingEnsemble(ABC):
         label: str | None = None,
         out: str | Path | None = None,
         keep_votes: bool = False,
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
 
