@@ -31,6 +31,7 @@ from vauban.poisoning.training.guarded import guarded_scores
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
+from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
@@ -95,6 +96,22 @@ class Ensemble(VotingEnsemble):
             progress=reporter(progress),
         )
         return cls(manifest, chosen, groups)
+
+    @classmethod
+    def plan(
+        cls,
+        x: Any,
+        y: Any,
+        partition: Partition | int | None = None,
+        *,
+        partitions: int | None = None,
+        learner: Any = None,
+        num_classes: int | None = None,
+        spread: int = 1,
+    ) -> TrainingPlan:
+        """Time, memory and disk of `fit` with the same arguments, from a few base classifiers that are trained for it."""
+        samples, labels, split, trainer = _training(x, y, partition, partitions, spread, learner, num_classes)
+        return plan_training(samples, labels, split, trainer)
 
     @classmethod
     def load(
