@@ -142,7 +142,7 @@ def plan_parts(
         raise BadInput(
             f"{defense} first learns features from all inputs, which takes most of the time: it cannot be planned"
         )
-    settings = {"seeds": seeds, "seed": seed, "normalise": normalise}
+    settings: dict[str, Any] = {"seeds": seeds, "seed": seed, "normalise": normalise}
     trainer = build_trainer(samples.x.shape[1:], samples.num_classes, model=model, device=device, **settings)
     return plan_training(samples.x, samples.y, chosen.partition(partitions), trainer, preprocessing)
 

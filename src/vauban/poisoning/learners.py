@@ -53,7 +53,7 @@ def to_array(x: Any, what: str = "samples") -> NDArray[Any]:
     if isinstance(x, torch.Tensor):
         return x.detach().cpu().numpy()
     if hasattr(x, "to_numpy"):
-        kinds = getattr(x, "dtypes", None)
+        kinds: Any = getattr(x, "dtypes", None)
         named = dict(kinds.items()) if hasattr(kinds, "items") else {}
         words = [str(name) for name, kind in named.items() if getattr(kind, "kind", "O") not in "uifb"]
         if words:

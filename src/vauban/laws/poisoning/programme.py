@@ -26,7 +26,7 @@ def solved(scores: Scores, seconds: float) -> int:
     if not inputs:
         return scores.certain
     table = csr_array(scores.table / -scores.low[:, None])
-    reach = LinearConstraint(hstack([table, -eye_array(inputs)], format="csr"), lb=-1 - _LOOSE)  # type: ignore[arg-type]
+    reach = LinearConstraint(hstack([table, -eye_array(inputs)], format="csr"), lb=-1 - _LOOSE)
     chosen = np.concatenate([np.ones(buckets), np.zeros(inputs)])
     size = LinearConstraint(chosen[None], lb=scores.budget, ub=scores.budget)
     found = milp(
