@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
-def _side(text: str) -> int:
+def read_side(text: str) -> int:
+    """Read the side of a picture, in pixels."""
     if not 1 <= (side := int(text)) <= 8192:
         raise BadInput(f"{text} is not a number of pixels from 1 to 8192")
     return side
@@ -53,7 +54,7 @@ PARAMETERS = {
     "path": PATH,
     "split": Parameter(str),
     "classes": Parameter(_class_folders, example="cat/dog"),
-    "size": Parameter(_side, example="224"),
+    "size": Parameter(read_side, example="224"),
     "channels": Parameter(_channels, default=3),
     "depth": Parameter(read_depth, example="8"),
 }
