@@ -104,8 +104,8 @@ class VotingEnsemble(ABC):
     def as_inputs(self, x: Any) -> NDArray[Any]:
         """Inputs [m, ...] of the type of the training samples, from an array, a tensor, lists or a data frame.
 
-        Numbers of another type are taken where each has the same value in that of the samples; but floats are never taken for whole
-        numbers, since pictures of the range 0 to 1 are others than those of 0 to 255.
+        Numbers of another type are taken where each has the same value in that of the samples; but floats are never taken for
+        whole numbers, since pictures of the range 0 to 1 are others than those of 0 to 255.
         """
         known, columns = self.manifest["data"].get("columns"), columns_of(x)
         if known is not None and columns is not None and columns != known:
