@@ -78,6 +78,7 @@ def test_what_is_missing_or_wrong_is_named(signs: Path) -> None:
         load(f"gtsrb:path={folder}")
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_trained_on_signs_with_equalised_histograms(signs: Path) -> None:
     from vauban.poisoning import train
 

@@ -76,8 +76,8 @@ def test_modules_are_trained_as_they_are_or_built_anew_and_loaded_with_the_same_
     torch.manual_seed(0)
     given = module()
     before = {name: value.clone() for name, value in given.state_dict().items()}
-    copies = vb.Ensemble.fit(X.astype(np.float32), Y, partitions=2, learner=given)
-    built = vb.Ensemble.fit(X.astype(np.float32), Y, partitions=2, learner=module)
+    copies = vb.Ensemble.fit(X.astype(np.float32), Y, partitions=1, learner=given)
+    built = vb.Ensemble.fit(X.astype(np.float32), Y, partitions=1, learner=module)
     assert copies.num_classes == built.num_classes == 3
     assert all(torch.equal(value, before[name]) for name, value in given.state_dict().items())
     assert "start_sha256" in copies.manifest["trainer"]

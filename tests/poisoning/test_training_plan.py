@@ -14,9 +14,9 @@ Y = (X[:, 0] > 0).astype(int)
 
 def test_weights_of_a_plan_are_those_of_the_folder(tmp_path: Path) -> None:
     module = torch.nn.Linear(4, 2)
-    plan = vb.Ensemble.plan(X, Y, partitions=5, learner=module)
-    ensemble = vb.Ensemble.fit(X, Y, partitions=5, learner=module, folder=tmp_path / "ens")
-    assert plan.models == 5
+    plan = vb.Ensemble.plan(X, Y, partitions=2, learner=module)
+    ensemble = vb.Ensemble.fit(X, Y, partitions=2, learner=module, folder=tmp_path / "ens")
+    assert plan.models == 2
     assert plan.weights == sum(t.nbytes for group in ensemble.groups for t in group.weights().values())
     assert plan.seconds > 0
     assert plan.memory is not None

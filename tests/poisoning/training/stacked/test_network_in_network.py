@@ -55,6 +55,7 @@ def test_pools_are_torchs() -> None:
     assert torch.allclose(pooled(x, largest=False), nn.functional.avg_pool2d(x, 3, 2, 1))
 
 
+@pytest.mark.slow
 def test_one_poisoned_sample_changes_one_network_in_network() -> None:
     random = np.random.default_rng(0)
     x, y = random.integers(0, 256, (12, 3, 8, 8), dtype=np.uint8), np.arange(12) % 3
