@@ -1,4 +1,4 @@
-"""Network in network, the base classifier of the thesis's tables for colour pictures, stacked. [Levine2023] section F.9"""
+"""Network in network, a base classifier of the thesis (chapter 7), stacked; sizes as RotNet's usual network has them."""
 
 from __future__ import annotations
 
