@@ -82,7 +82,7 @@ def test_what_is_missing_or_wrong_is_named(signs: Path) -> None:
 def test_an_ensemble_is_trained_on_signs_with_equalised_histograms(signs: Path) -> None:
     from vauban.poisoning import train
 
-    settings = {"model": "tiny-cnn:steps=2,views=1,batch=4", "preprocessing": "equalise"}
+    settings = {"model": "residual:augment=shift,mirror=false,steps=2,batch=4", "preprocessing": "equalise"}
     ensemble = train(f"gtsrb:path={signs}", "dpa:by=pixel-sum", 2, **settings)
     assert ensemble.num_classes == 43
     assert ensemble.certify_data(f"gtsrb:path={signs}").models == 2
