@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vauban.data import load, load_some
+from vauban.data.dataset import any_samples
 from vauban.errors import BadInput, MissingExtra
 
 Image = pytest.importorskip("PIL.Image")
@@ -178,3 +179,23 @@ def test_a_selection_of_one_class_is_warned_of(tmp_path: Path, recwarn: pytest.W
     load_some(spec, every=2)
     load_some(spec, limit=4)  # too few to say
     assert not recwarn.list
+
+
+def test_stated_classes_fix_number_and_order(tmp_path):
+    for name in ("cat", "dog", "newt"):
+        paint(tmp_path / name / "a.png", 4, 4)
+    read = load(f"images:path={tmp_path},classes=newt/cat/dog/yak")
+    assert read.class_names == ("newt", "cat", "dog", "yak")
+    assert read.labels is not None
+    assert read.labels.tolist() == [0, 1, 2]
+    assert read.classes_fixed
+    assert not load(f"images:path={tmp_path}").classes_fixed
+    with pytest.raises(BadInput, match="label 2"):
+        load(f"images:path={tmp_path},classes=cat/dog")
+    with any_samples():
+        poisoned = load(f"images:path={tmp_path},classes=cat/dog")
+    assert poisoned.labels is not None
+    assert poisoned.labels.tolist() == [0, 1, 2]
+    assert poisoned.num_classes == 2
+    with pytest.raises(BadInput, match="two or more"):
+        load(f"images:path={tmp_path},classes=cat")

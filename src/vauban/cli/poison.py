@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from vauban.cli import common
+from vauban.cli import common, poison_collective
 from vauban.cli.common import example
+from vauban.errors import BadInput
 
 app = typer.Typer(
     help="Defend the training set: how many samples must an attacker add, remove or relabel to change an answer?",
@@ -27,6 +28,9 @@ ClassesOption = Annotated[
     typer.Option(help="keep only these classes, for example 1,7; they become 0, 1, … [all]", show_default=False),
 ]
 AggregateOption = Annotated[str, typer.Option(help="plurality, or runoff: a second round between the two most voted")]
+KeepVotesOption = Annotated[
+    bool, typer.Option("--keep-votes", help="keep the vote of every base classifier, for vauban poison collective")
+]
 OutRunOption = Annotated[Path, common.folder_option("run folder")]
 
 
@@ -56,32 +60,38 @@ def train(
     limit: common.LimitOption = None,
     device: common.DeviceOption = "auto",
     on: Annotated[str, typer.Option(help="here, or ray[:address=host:port]: train groups on a Ray cluster")] = "here",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="train a few, print time, memory and disk of all, and write nothing")
+    ] = False,
     json: common.JsonOption = False,
 ) -> None:
     """Train one base classifier on each part of a training set (its train split unless another is named).
 
     Trained base classifiers are saved at once: after Ctrl-C or a kill the same command continues where it stopped.
     """
-    from vauban.cli.poison_output import progress_bars, show_trained, warnings_as_notes
+    from vauban.cli.poison_output import progress_bars, show_plan, show_trained, warnings_as_notes
+    from vauban.poisoning.ensemble_training import plan_parts
     from vauban.poisoning.ensemble_training import train as train_ensemble
 
+    settings: dict[str, Any] = {
+        "model": model,
+        "seeds": seeds,
+        "seed": seed,
+        "normalise": normalise,
+        "preprocessing": preprocess,
+        "classes": classes,
+        "every": every,
+        "limit": limit,
+        "device": common.pick_device(device),
+    }
+    if plan:
+        if partitions is None:
+            raise BadInput("--plan needs --partitions: how many parts, for example --partitions 1200")
+        show_plan(plan_parts(data, defense, partitions, **settings), json)
+        return
     with warnings_as_notes():
         ensemble = train_ensemble(
-            data,
-            defense,
-            partitions,
-            out=out,
-            model=model,
-            seeds=seeds,
-            seed=seed,
-            normalise=normalise,
-            preprocessing=preprocess,
-            classes=classes,
-            every=every,
-            limit=limit,
-            device=common.pick_device(device),
-            on=on,
-            progress=progress_bars(out, json),
+            data, defense, partitions, out=out, on=on, progress=progress_bars(out, json), **settings
         )
     show_trained(out, ensemble.manifest, data, json)
 
@@ -103,6 +113,7 @@ def certify(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
+    keep_votes: KeepVotesOption = False,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -127,6 +138,7 @@ def certify(
             k=k,
             label=label,
             out=out,
+            keep_votes=keep_votes,
             progress=progress_bars(out, json),
         )
     except KeyboardInterrupt:
@@ -159,6 +171,7 @@ def import_votes(
     ] = None,
     k: common.KOption = 1,
     label: Annotated[str | None, typer.Option(help="votes or given, as in certify")] = None,
+    keep_votes: KeepVotesOption = False,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -168,5 +181,18 @@ def import_votes(
     from vauban.report.summary import parse_radii
 
     shown_radii = parse_radii(radii)
-    run = import_file(votes, out, aggregate, data=data, defense=defense, partitions=partitions, k=k, label=label)
+    run = import_file(
+        votes,
+        out,
+        aggregate,
+        data=data,
+        defense=defense,
+        partitions=partitions,
+        k=k,
+        label=label,
+        keep_votes=keep_votes,
+    )
     show_certificates(run.certificates(), run.title, shown_radii, json, {"run": str(out)})
+
+
+app.command()(poison_collective.collective)

@@ -14,6 +14,7 @@ from vauban.specs import Spec
 
 if TYPE_CHECKING:
     from vauban.poisoning.progress import ProgressCallback, ProgressReporter
+    from vauban.poisoning.training_plan import TrainingPlan
     from vauban.poisoning.votes.certificates import PoisoningCertificates
 
 
@@ -33,8 +34,6 @@ def show_certificates(
 
 def show_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> None:
     """Print what was trained, and the next command."""
-    from vauban.data.registry import with_split
-
     split = manifest["partition"]
     if json:
         common.print_json(
@@ -43,9 +42,38 @@ def show_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> 
         return
     sizes = f", {split['smallest']} to {split['largest']} samples each" if "smallest" in split else ""
     typer.echo(f"{out}: {split['models']:,} base classifiers on {split['spec']}{sizes}")
+    typer.echo(f"next: vauban poison certify --ensemble {out} --data {_test_set(data)} --out RUN")
+
+
+def show_plan(plan: TrainingPlan, json: bool) -> None:
+    """Print what a training would take."""
+    if json:
+        common.print_json({**vars(plan), "memory": plan.memory})
+        return
+    typer.echo(
+        f"{plan.models:,} base classifiers on {plan.smallest:,} to {plan.largest:,} samples each, {plan.empty:,} on none"
+    )
+    typer.echo(
+        f"training: about {common.duration(plan.seconds)} here, by {plan.tried} of the largest parts, trained and timed"
+    )
+    if plan.weights is not None and plan.memory is not None:
+        typer.echo(
+            f"disk: {plan.weights / 2**20:,.1f} MiB; memory: about {plan.memory / 2**20:,.1f} MiB beside Python and torch"
+        )
+
+
+def _test_set(data: str) -> Spec:
+    """The test set that belongs to a training set: its test split, or the file named test where it is named train."""
+    from vauban.data.registry import with_split
+
     spec = with_split(data, "test")
-    test = Spec(spec.name, {**spec.params, "split": "test"}) if "split" in spec.params else spec
-    typer.echo(f"next: vauban poison certify --ensemble {out} --data {test} --out RUN")
+    if "split" in spec.params:
+        return Spec(spec.name, {**spec.params, "split": "test"})
+    if (path := Path(spec.params.get("path", ""))).suffix:
+        beside = path.with_name(path.name.replace("train", "test"))
+        named = beside if beside != path and beside.expanduser().is_file() else Path(f"TEST{path.suffix}")
+        return Spec(spec.name, {**spec.params, "path": str(named)})
+    return spec
 
 
 def progress_bars(out: Path, quiet: bool) -> ProgressReporter:

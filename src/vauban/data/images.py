@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
-def _side(text: str) -> int:
+def read_side(text: str) -> int:
+    """Read the side of a picture, in pixels."""
     if not 1 <= (side := int(text)) <= 8192:
         raise BadInput(f"{text} is not a number of pixels from 1 to 8192")
     return side
@@ -42,10 +43,18 @@ def _channels(text: str) -> int:
     return int(text)
 
 
+def _class_folders(text: str) -> tuple[str, ...]:
+    names = tuple(text.split("/"))
+    if len(names) < 2 or "" in names or len(set(names)) < len(names):
+        raise BadInput(f"{text} is not a list of two or more different sub-folders joined by /, such as cat/dog")
+    return names
+
+
 PARAMETERS = {
     "path": PATH,
     "split": Parameter(str),
-    "size": Parameter(_side, example="224"),
+    "classes": Parameter(_class_folders, example="cat/dog"),
+    "size": Parameter(read_side, example="224"),
     "channels": Parameter(_channels, default=3),
     "depth": Parameter(read_depth, example="8"),
 }
@@ -54,7 +63,7 @@ PARAMETERS = {
 @register(
     "images",
     parameters=PARAMETERS,
-    written="images:path=FOLDER,split=SUBFOLDER,size=224,channels=3",
+    written="images:path=FOLDER,split=SUBFOLDER,classes=cat/dog,size=224,channels=3",
     reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}; depth=8 rounds those of 16 bits",
     selects=True,
 )
@@ -63,20 +72,23 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
 
     Only pictures 0, every, 2*every, … (at most `limit`) are opened.
 
-    Classes are the sub-folders in sorted order; the pictures of each are sorted too. With `size` a picture is scaled until its
-    short side has that length and its centre is cropped; without it, all pictures must have one shape. Pictures of 16 bits are
-    refused, since a claim would be about other pictures than these; `depth=8` divides their values by 257 and rounds, and
-    claims are then about the rounded pictures.
+    Classes are the sub-folders in sorted order, unless `classes` states them: then a picture in another folder is refused, and in
+    a training set that may be poisoned its label is none of the classes. The pictures of each are sorted too. With `size` a
+    picture is scaled until its short side has that length and its centre is cropped; without it, all pictures must have one
+    shape. Pictures of 16 bits are refused, since a claim would be about other pictures than these; `depth=8` divides their values
+    by 257 and rounds, and claims are then about the rounded pictures.
     """
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtra("Pillow", "images", "reading pictures") from None
     root = existing_folder(values["path"] if values["split"] is None else str(Path(values["path"]) / values["split"]))
-    classes = tuple(sorted(entry.name for entry in _visible(root) if entry.is_dir()))
-    listed = [(file, label) for label, folder in enumerate(classes) for file in _pictures(root / folder)]
+    found = tuple(sorted(entry.name for entry in _visible(root) if entry.is_dir()))
+    classes = values["classes"] or found
+    folders = [*enumerate(classes), *((len(classes), other) for other in found if other not in classes)]
+    listed = [(file, label) for label, folder in folders if folder in found for file in _pictures(root / folder)]
     if not listed:
-        raise BadInput(_nothing_found(root, classes))
+        raise BadInput(_nothing_found(root, found))
     taken = selected(Selection(len(listed), _listing_sha256(root, listed), every=1), every, limit)
     listed = listed[::every][:limit]
     images: NDArray[np.uint8] | None = None
@@ -104,6 +116,7 @@ def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None
         len(classes),
         classes,
         name,
+        classes_fixed=values["classes"] is not None,
         names=tuple(str(path.relative_to(root)) for path, _ in listed),
         taken=taken,
     )
@@ -187,5 +200,5 @@ def _nothing_found(root: Path, classes: tuple[str, ...]) -> str:
     text = f"{root} has no pictures ({', '.join(ENDINGS)}) in sub-folders named after classes"
     splits = [name for name in classes if any(_pictures(inner) for inner in _visible(root / name) if inner.is_dir())]
     if splits:
-        return f"{text}, but {root / splits[0]} has; give split={splits[0]}"
+        return f"{text}, but {root / splits[0]} has; give split={' or split='.join(splits)}"
     return f"{text}; put them at {root / 'CLASS' / 'picture.png'}"

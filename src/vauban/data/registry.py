@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vauban.data import cifar10, idx, images, npz  # noqa: F401 (each registers its kind)
+from vauban.data import cifar10, gtsrb, idx, images, npz  # noqa: F401 (each registers its kind)
 from vauban.data.dataset import Dataset, selected
 from vauban.data.kinds import KINDS
 from vauban.data.locations import SPLIT

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from vauban.poisoning.partitioning.partition import Partition
     from vauban.poisoning.training.scikit_learn import SklearnTrainer
     from vauban.poisoning.training.torch_module import ModuleTrainer
+    from vauban.poisoning.training_plan import TrainingPlan
     from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
+    from vauban.poisoning.votes.collective import CollectiveClaim, collective_claim
     from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
     from vauban.poisoning.votes.importing import import_votes
 
 _HOMES = {
     "DEFENSES": "defense",
     "ClusterEnsemble": "cluster_ensemble",
+    "CollectiveClaim": "votes.collective",
     "Defense": "defense",
     "Ensemble": "ensemble",
     "EnsembleVotes": "votes.ensemble_votes",
@@ -27,6 +30,8 @@ _HOMES = {
     "Partition": "partitioning.partition",
     "PoisoningCertificates": "votes.certificates",
     "SklearnTrainer": "training.scikit_learn",
+    "TrainingPlan": "training_plan",
+    "collective_claim": "votes.collective",
     "derive": "votes.certificates",
     "import_votes": "votes.importing",
     "load_ensemble": "ensemble_training",
@@ -37,6 +42,7 @@ _EARLIER_NAMES = {"Votes": "EnsembleVotes"}
 __all__ = [
     "DEFENSES",
     "ClusterEnsemble",
+    "CollectiveClaim",
     "Defense",
     "Ensemble",
     "EnsembleVotes",
@@ -44,6 +50,8 @@ __all__ = [
     "Partition",
     "PoisoningCertificates",
     "SklearnTrainer",
+    "TrainingPlan",
+    "collective_claim",
     "derive",
     "import_votes",
     "load_ensemble",

@@ -118,10 +118,15 @@ class ClusterEnsemble(VotingEnsemble):
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
         """Votes on the inputs `x` [m, ...]: n_c counts the samples of the input's cluster labelled c, and of the other not c."""
         self.check_inputs(x)
         self.rounds(aggregate)
+        if keep_votes:
+            raise BadInput(
+                "keep_votes: two clusters have a base classifier for each sample and keep counts only; leave it out"
+            )
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         by_cluster[:, 0] += len(self.failed)
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")

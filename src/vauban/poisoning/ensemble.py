@@ -10,17 +10,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from vauban.errors import BadInput
+from vauban.poisoning.learners import (
+    columns_of,
+    labels_of,
+    make_partition,
+    make_trainer,
+    module_trainer_again,
+    to_array,
+    warn_of_common_statistics,
+)
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
+from vauban.poisoning.partitioning.samples import check_samples
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, reporter
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
 from vauban.poisoning.training.guarded import guarded_scores
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
+from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
@@ -40,44 +51,79 @@ class Ensemble(VotingEnsemble):
     @classmethod
     def fit(
         cls,
-        x: NDArray[Any],
-        y: ArrayLike,
-        partition: Partition,
-        trainer: Trainer,
+        x: Any,
+        y: Any,
+        partition: Partition | int | None = None,
+        trainer: Any = None,
         *,
+        partitions: int | None = None,
+        learner: Any = None,
+        num_classes: int | None = None,
+        spread: int = 1,
         against: str | None = None,
         preprocessing: str = "none",
         folder: str | Path | None = None,
         source: dict[str, Any] | None = None,
         on: str = "here",
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> Ensemble:
-        """Train a base classifier on each part of the samples `x` [n, ...] with labels `y` [n].
+        """Train a base classifier on each part of the samples `x` [n, ...] with labels `y` [n]: arrays, tensors, lists or frames.
 
+        `partitions`: how many parts, by the content of samples (`partition`: a `vauban.Partition`); `spread` as in Finite
+        Aggregation. `learner`: a scikit-learn classifier, of which each part trains a fresh clone; a torch module, of which it
+        trains a copy; a function that returns a module; the text of a recipe (tiny-cnn:steps=300); or a `Trainer`, also given as
+        `trainer`. `num_classes`: one more than the largest label unless given, or as many as a module has scores.
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned
         then; else "samples". `source` goes into the manifest. `on`: "ray" trains on a Ray cluster, with the same result.
         A base classifier that cannot be trained on its part has a constant vote (`failures.RULE`), so that an ensemble exists for
-        every training set; the manifest lists them.
+        every training set; the manifest lists them. `progress`: True shows bars once work takes two seconds.
         """
+        samples, labels, split, chosen = _training(
+            x, y, partition, partitions, spread, trainer if learner is None else learner, num_classes
+        )
+        columns = columns_of(x)
         manifest, groups = train_base_classifiers(
-            x,
-            y,
-            partition,
-            trainer,
+            samples,
+            labels,
+            split,
+            chosen,
             against=against,
             preprocessing=preprocessing,
             folder=None if folder is None else Path(folder),
-            source=source or {},
+            source=(source or {}) | ({} if columns is None else {"columns": columns}),
             on=on,
-            progress=progress,
+            progress=reporter(progress),
         )
-        return cls(manifest, trainer, groups)
+        return cls(manifest, chosen, groups)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu", trainer: Trainer | None = None) -> Ensemble:
-        """The complete ensemble in a folder; weights are read when they are needed."""
+    def plan(
+        cls,
+        x: Any,
+        y: Any,
+        partition: Partition | int | None = None,
+        *,
+        partitions: int | None = None,
+        learner: Any = None,
+        num_classes: int | None = None,
+        spread: int = 1,
+    ) -> TrainingPlan:
+        """Time, memory and disk of `fit` with the same arguments, from a few base classifiers that are trained for it."""
+        samples, labels, split, trainer = _training(x, y, partition, partitions, spread, learner, num_classes)
+        return plan_training(samples, labels, split, trainer)
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, device: str = "cpu", trainer: Trainer | None = None, learner: Any = None
+    ) -> Ensemble:
+        """The complete ensemble in a folder; weights are read when they are needed.
+
+        `learner`: the module that was trained, or the function that returns it; `trainer`: any trainer that is not Vauban's own.
+        """
         store = WeightsFolder.open(Path(folder))
+        if trainer is None and learner is not None:
+            trainer = module_trainer_again(store.manifest["trainer"], learner, device)
         if trainer is None:
             trainer = rebuild(store.manifest["trainer"], device)
         shared = store.shared()
@@ -143,18 +189,22 @@ class Ensemble(VotingEnsemble):
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
         """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round."""
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
-        counter = self._count(x, duels=two_rounds, votes=spread > 1, on_progress=on_progress, checkpoint=checkpoint)
+        kept = keep_votes or spread > 1
+        counter = self._count(x, duels=two_rounds, votes=kept, on_progress=on_progress, checkpoint=checkpoint)
         arrays = counter.arrays()
         if two_rounds and spread > 1:
             first = EnsembleVotes.from_arrays({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
             assert first.winner is not None
             del arrays["duels"]
             arrays |= {"winner": first.winner, "prefers": self.preferences(x, first.winner, on_progress)}
-        return EnsembleVotes.from_arrays(arrays, self.num_classes, spread=spread, against=self.against)
+        return EnsembleVotes.from_arrays(
+            arrays, self.num_classes, spread=spread, against=self.against, keep_votes=keep_votes
+        )
 
     def rounds(self, aggregate: str) -> int:
         """How often every model votes in `tally`: twice where the second round depends on the winner of the first."""
@@ -240,3 +290,22 @@ class Ensemble(VotingEnsemble):
 
         for start in range(0, len(preprocessed), height):
             yield start, guarded_scores(score, weights, preprocessed[start : start + height], self.num_classes)
+
+
+def _training(
+    x: Any,
+    y: Any,
+    partition: Partition | int | None,
+    partitions: int | None,
+    spread: int,
+    learner: Any,
+    num_classes: int | None,
+) -> tuple[NDArray[Any], NDArray[np.int64], Partition, Trainer]:
+    """Samples, labels, partition and trainer, from whatever a caller gave."""
+    samples = to_array(x)
+    split = make_partition(partition, partitions, spread)
+    check_samples(samples)
+    labels = labels_of(samples, y)
+    trainer = make_trainer(learner, labels, samples.shape[1:], num_classes, samples.dtype)
+    warn_of_common_statistics(samples)
+    return samples, labels, split, trainer

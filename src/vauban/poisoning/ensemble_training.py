@@ -19,6 +19,7 @@ from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.progress import ProgressReporter, no_progress
 from vauban.poisoning.selection import check_classes_fixed, select
 from vauban.poisoning.training.stacked.build_trainer import build_trainer
+from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 
 
@@ -113,6 +114,37 @@ def train_parts(defense: Defense, request: TrainingRequest) -> Ensemble:
         on=request.on,
         progress=request.progress,
     )
+
+
+def plan_parts(
+    data: str | Dataset,
+    defense: str,
+    partitions: int,
+    *,
+    model: str | None = None,
+    seeds: str | None = None,
+    seed: int = 0,
+    normalise: str | None = None,
+    preprocessing: str = "none",
+    classes: str | None = None,
+    every: int = 1,
+    limit: int | None = None,
+    device: str = "cpu",
+) -> TrainingPlan:
+    """What `train` with the same arguments would take; not for features that all parts share, which are learned first."""
+    chosen = parse_defense(defense)
+    with any_samples():
+        samples = select(data, split="train", every=every, limit=limit, classes=classes)
+    check_classes_fixed(samples.data)
+    assert samples.y is not None
+    channels = samples.x.shape[1] if samples.x.ndim == 4 else 1
+    if chosen.shared_features(channels) is not None:
+        raise BadInput(
+            f"{defense} first learns features from all inputs, which takes most of the time: it cannot be planned"
+        )
+    settings: dict[str, Any] = {"seeds": seeds, "seed": seed, "normalise": normalise}
+    trainer = build_trainer(samples.x.shape[1:], samples.num_classes, model=model, device=device, **settings)
+    return plan_training(samples.x, samples.y, chosen.partition(partitions), trainer, preprocessing)
 
 
 def train_clusters(request: TrainingRequest) -> ClusterEnsemble:

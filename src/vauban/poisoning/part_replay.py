@@ -187,7 +187,8 @@ def _check_ensemble(record: PoisoningRecord, voters: VotingEnsemble, x: NDArray[
     if voters.weights_sha256 != record.manifest.training.get("weights_sha256"):
         raise Lie("the ensemble is not that of the run: its weights have another hash (give the run's with --ensemble)")
     aggregate = record.manifest.settings.aggregate
-    if ballots_sha256(voters.tally(x, aggregate).arrays(aggregate)) != ballots_sha256(record.arrays):
+    again = voters.tally(x, aggregate, keep_votes="votes" in record.arrays)
+    if ballots_sha256(again.arrays(aggregate)) != ballots_sha256(record.arrays):
         raise Lie("the votes in the folder are not those of this ensemble on these inputs")
 
 

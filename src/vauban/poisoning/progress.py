@@ -18,6 +18,22 @@ class ProgressReporter(Protocol):
     ) -> AbstractContextManager[ProgressCallback]: ...
 
 
+def reporter(progress: bool | ProgressReporter) -> ProgressReporter:
+    """What a caller's `progress` stands for: True shows bars on stderr once work takes two seconds, False nothing."""
+    if progress is True:
+        return bars
+    return no_progress if progress is False else progress
+
+
+@contextmanager
+def bars(label: str, total: int, unit: str, done: int = 0) -> Iterator[ProgressCallback]:
+    """Report by a bar with rate and time left."""
+    from vauban.report.progress import bar
+
+    with bar(label, total - done, unit) as advance:
+        yield advance
+
+
 @contextmanager
 def no_progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[ProgressCallback]:
     """Report nothing."""

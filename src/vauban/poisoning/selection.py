@@ -68,7 +68,8 @@ def check_classes_fixed(data: Dataset) -> None:
     if not data.classes_fixed:
         raise BadInput(
             f"{data.name}: how many classes there are would be read off the training labels, and one poisoned label could "
-            "change every base classifier; state it in the data set (classes=10), if need be in a .npz: npz:path=…,classes=10"
+            "change every base classifier; state them in the data set, "
+            + (f"classes={'/'.join(data.class_names[:4])}" if data.names else "classes=10, as in npz:path=…,classes=10")
         )
 
 

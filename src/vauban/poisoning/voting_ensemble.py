@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 from vauban.data import Dataset
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256, locked
+from vauban.poisoning.learners import columns_of, to_array
 from vauban.poisoning.partitioning.partition import Partition
-from vauban.poisoning.progress import ProgressCallback, ProgressReporter, no_progress
+from vauban.poisoning.progress import ProgressCallback, ProgressReporter, reporter
 from vauban.poisoning.selection import select
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
@@ -91,12 +93,40 @@ class VotingEnsemble(ABC):
         aggregate: str = "plurality",
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
         """The votes on the inputs `x` [m, ...] that certificates of this aggregate need.
 
         `on_progress` is called with numbers of models. `checkpoint` saves votes while models vote; voting continues from
-        those it holds.
+        those it holds. `keep_votes`: the vote of every model, also where counts would do.
         """
+
+    def as_inputs(self, x: Any) -> NDArray[Any]:
+        """Inputs [m, ...] of the type of the training samples, from an array, a tensor, lists or a data frame.
+
+        Numbers of another type are taken where each has the same value in that of the samples; but floats are never taken for
+        whole numbers, since pictures of the range 0 to 1 are others than those of 0 to 255.
+        """
+        known, columns = self.manifest["data"].get("columns"), columns_of(x)
+        if known is not None and columns is not None and columns != known:
+            raise BadInput(
+                f"a data frame with the columns {columns}: the ensemble was trained on {known}, in this order"
+            )
+        inputs, dtype = to_array(x, "inputs"), np.dtype(self.manifest["data"]["dtype"])
+        if inputs.dtype != dtype and inputs.dtype.kind in ("uif" if dtype.kind == "f" else "ui"):
+            with np.errstate(invalid="ignore", over="ignore"):
+                same = inputs.astype(dtype)
+            if np.array_equal(same, inputs):
+                inputs = same
+        self.check_inputs(inputs)
+        return inputs
+
+    def predict(
+        self, x: Any, aggregate: str = "plurality", *, progress: bool | ProgressReporter = True
+    ) -> NDArray[np.int64]:
+        """The ensemble's answers [m] for the inputs `x` [m, ...]; `certify` also says what they withstand."""
+        with reporter(progress)("voting", self._votings(aggregate), "models") as on_progress:
+            return self.tally(self.as_inputs(x), aggregate, on_progress).answer(aggregate)
 
     def check_inputs(self, x: NDArray[Any]) -> None:
         """Refuse inputs of another shape or type than the training samples."""
@@ -108,28 +138,31 @@ class VotingEnsemble(ABC):
 
     def certify(
         self,
-        x: NDArray[Any],
-        y: ArrayLike | None = None,
+        x: Any,
+        y: Any = None,
         aggregate: str = "plurality",
         *,
         k: int = 1,
         label: str | None = None,
         out: str | Path | None = None,
+        keep_votes: bool = False,
         source: InputSource | None = None,
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
         `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
-        continues after Ctrl-C or a kill; a folder that holds another run is refused. `source`: where the inputs come from.
+        continues after Ctrl-C or a kill; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
+        every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from.
         """
-        self.check_inputs(x)
+        x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
         settings = PoisoningSettings.of(self.num_classes, truth is not None, aggregate=aggregate, k=k, label=label)
-        voting = functools.partial(progress, "voting", self._votings(aggregate), "models")
+        _check_kept(keep_votes, out, settings)
+        voting = functools.partial(reporter(progress), "voting", self._votings(aggregate), "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, settings, source, voting).certificates()
+            return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
@@ -137,22 +170,22 @@ class VotingEnsemble(ABC):
     def export(
         self,
         path: str | Path,
-        x: NDArray[Any],
-        y: ArrayLike | None = None,
+        x: Any,
+        y: Any = None,
         aggregate: str = "plurality",
         *,
         source: InputSource | None = None,
-        progress: ProgressReporter = no_progress,
+        progress: bool | ProgressReporter = True,
     ) -> None:
         """Write the votes on `x` [m, ...] to a .npz, with what a claim needs: spread, offsets, threat, partition, training.
 
         `vauban claim` and `vauban poison import` read it, and so does whoever has NumPy. Arguments are those of `certify`.
         """
         check_votes_path(Path(path))
-        self.check_inputs(x)
+        x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
-        with progress("voting", self._votings(aggregate), "models") as on_progress:
+        with reporter(progress)("voting", self._votings(aggregate), "models") as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         file = VotesFile(votes, truth, index, str(self.partition), self._training())
         write_votes_file(Path(path), file, aggregate)
@@ -167,7 +200,8 @@ class VotingEnsemble(ABC):
         k: int = 1,
         label: str | None = None,
         out: str | Path | None = None,
-        progress: ProgressReporter = no_progress,
+        keep_votes: bool = False,
+        progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
 
@@ -176,7 +210,15 @@ class VotingEnsemble(ABC):
         classes = self.manifest["data"].get("classes")
         chosen = select(data, split="test", every=every, limit=limit, classes=classes, labels_needed=False)
         return self.certify(
-            chosen.x, chosen.y, aggregate, k=k, label=label, out=out, source=chosen.source, progress=progress
+            chosen.x,
+            chosen.y,
+            aggregate,
+            k=k,
+            label=label,
+            out=out,
+            keep_votes=keep_votes,
+            source=chosen.source,
+            progress=progress,
         )
 
     def _votings(self, aggregate: str) -> int:
@@ -194,6 +236,7 @@ class VotingEnsemble(ABC):
         settings: PoisoningSettings,
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
+        keep_votes: bool,
     ) -> PoisoningRecord:
         data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
         training = self._training()
@@ -202,12 +245,24 @@ class VotingEnsemble(ABC):
         aggregate = settings.aggregate
         about = {"data": vars(data), "training": training, "aggregate": aggregate, "groups": list(self.group_numbers)}
         about["inputs"] = arrays_sha256(x)
+        if keep_votes:
+            about["votes"] = "kept"
         if self.weights_sha256 == "unknown":
             about["ensemble"] = self._key
         with locked(out):
             checkpoint = VotesCheckpoint(out, about)
             with voting() as on_progress:
-                votes = self.tally(x, aggregate, on_progress, checkpoint)
+                votes = self.tally(x, aggregate, on_progress, checkpoint, keep_votes)
             record = write_run(out, PoisoningRecord(manifest, votes))
             checkpoint.remove()
         return record
+
+
+def _check_kept(keep_votes: bool, out: str | Path | None, settings: PoisoningSettings) -> None:
+    """Refuse to keep votes where there is no folder, or for a run-off, whose second round they do not hold."""
+    if keep_votes and out is None:
+        raise BadInput("keep_votes: a run folder holds the votes; name one (out), or call ensemble.votes(x)")
+    if keep_votes and settings.aggregate == "runoff":
+        raise BadInput(
+            "keep_votes: claims about many inputs at once are about plurality votes; leave it out for a run-off"
+        )

@@ -1,6 +1,9 @@
 """Training on a cluster gives what training here gives: with a stand-in for Ray, and with Ray where it is installed."""
 
+import contextlib
+import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ import pytest
 import torch
 
 from vauban.data import load
-from vauban.errors import BadInput, MissingExtra
+from vauban.errors import BadInput, MissingExtra, VaubanError
 from vauban.poisoning import Ensemble, ModuleTrainer, Partition
 
 DIGITS = load("mnist:split=test")
@@ -35,12 +38,21 @@ def small_net() -> torch.nn.Module:
 TRAINER = ModuleTrainer(small_net, 10, steps=5)
 
 
+class Died(Exception):
+    """What Ray raises when the workers of a job have died."""
+
+
+class Failed(Died):
+    """What Ray raises when a job has raised an error."""
+
+
 class StandIn(SimpleNamespace):
     """As much of Ray as is used: jobs are kept until they are waited for, and are ready in any order."""
 
     def __init__(self) -> None:
         self.most, self.jobs, self.chance = 0, 0, random.Random(0)
-        super().__init__(put=lambda x: x, get=lambda job: job(), cancel=lambda task, force: None)
+        errors = SimpleNamespace(RayError=Died, RayTaskError=Failed)
+        super().__init__(put=lambda x: x, get=lambda job: job(), cancel=lambda task, force: None, exceptions=errors)
 
     def is_initialized(self) -> bool:
         return True
@@ -75,6 +87,65 @@ def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tm
     assert stand_in.jobs == 7
     assert stand_in.most == 4
     assert sum(told) == 110 - len(here.empty)
+
+
+def test_workers_that_keep_dying_stop_the_training_and_keep_what_was_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", stand_in)  # type: ignore[arg-type]
+    trained = 0
+
+    def dying(job: Any) -> Any:
+        nonlocal trained
+        trained += 1
+        if trained == 4:
+            raise Died("a worker ran out of memory")
+        return job()
+
+    stand_in.get = dying
+    with pytest.raises(VaubanError, match="workers keep dying: one group of base classifiers was tried 4 times"):
+        Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray")
+    assert len(list(tmp_path.glob("models-*.safetensors"))) > 0
+    stand_in.get, before = (lambda job: job()), stand_in.jobs
+    again = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray")
+    assert stand_in.jobs - before < 7
+    assert again.fingerprints == Ensemble.fit(X, Y, Partition(110), TRAINER).fingerprints
+
+
+class KillsItsWorker:
+    """Ends the process of a worker when it is first built in a group, as a machine that is switched off would."""
+
+    def __init__(self, marks: Path, deaths: int):
+        self.marks, self.deaths = marks, deaths
+
+    def __call__(self) -> torch.nn.Module:
+        if os.getpid() != self.parent:
+            with contextlib.suppress(FileExistsError):
+                for i in range(self.deaths):
+                    if not (self.marks / str(i)).exists():
+                        (self.marks / str(i)).touch(exist_ok=False)
+                        os.kill(os.getpid(), signal.SIGKILL)
+        return small_net()
+
+    parent = 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [3, 100])
+def test_deaths_of_workers_of_ray_itself(ray_cluster: Any, tmp_path: Path, deaths: int) -> None:
+    """Three deaths change no bit of the result; a cluster that loses every worker ends the training in words."""
+    (tmp_path / "marks").mkdir()
+    build = KillsItsWorker(tmp_path / "marks", deaths)
+    build.parent = os.getpid()
+    trainer = ModuleTrainer(build, 10, steps=5)
+    if deaths == 3:
+        there = Ensemble.fit(X, Y, Partition(40), trainer, on=ray_cluster.on)
+        assert len(list((tmp_path / "marks").iterdir())) == 3
+        assert there.fingerprints == Ensemble.fit(X, Y, Partition(40), TRAINER).fingerprints
+    else:
+        with pytest.raises(VaubanError, match="workers keep dying"):
+            Ensemble.fit(X, Y, Partition(40), trainer, on=ray_cluster.on)
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ def finite_radius(
     counts, labels = checked(tally(ballots, num_classes), label, k)
     check_spread(ballots.shape[1], spread)
     radii = np.empty(len(counts), dtype=np.int64)
-    for rows in _chunks(len(ballots), ballots.shape[1] * num_classes):
-        bucket_votes = _votes_by_bucket(ballots[rows], num_classes, spread)
+    for rows in chunks(len(ballots), ballots.shape[1] * num_classes):
+        bucket_votes = votes_by_bucket(ballots[rows], num_classes, spread)
         rival_radii = _rival_radii(bucket_votes, counts[rows], labels[rows], spread, altered)
         if k == 2:
             radii[rows] = _top_two_radius(bucket_votes, counts[rows], labels[rows], spread, rival_radii, altered)
@@ -66,8 +66,8 @@ def finite_runoff_radius(
     first, second = finalists(counts)
     other = np.where(first == p, second, first)
     radii = np.full(len(counts), models, dtype=np.int64)
-    for rows in _chunks(len(ballots), models * num_classes):
-        bucket_votes, mine, theirs = _votes_by_bucket(ballots[rows], num_classes, spread), p[rows], other[rows]
+    for rows in chunks(len(ballots), models * num_classes):
+        bucket_votes, mine, theirs = votes_by_bucket(ballots[rows], num_classes, spread), p[rows], other[rows]
         row = np.arange(len(mine))
         if num_classes > 2:
             rival_radii = _rival_radii(bucket_votes, counts[rows], mine, spread, altered)
@@ -119,7 +119,7 @@ def _beats(ballots: NDArray[np.integer], winner: Ints, prefers: NDArray[np.uint8
             f"{-(-models // 8)}], are needed for {models} models"
         )
     beats = np.zeros((m, num_classes), dtype=np.int64)
-    for rows in _chunks(m, models):
+    for rows in chunks(m, models):
         voted_winner = ballots[rows] == winner[rows, None]
         for c in range(num_classes):
             all_bits = np.unpackbits(prefers[rows, c], axis=1)
@@ -141,7 +141,7 @@ def _sum_by_bucket(values: NDArray[np.uint8], spread: int) -> Ints:
     return total.astype(np.int64)
 
 
-def _votes_by_bucket(ballots: NDArray[np.integer], num_classes: int, spread: int) -> Ints:
+def votes_by_bucket(ballots: NDArray[np.integer], num_classes: int, spread: int) -> Ints:
     """How many of the models trained on each bucket vote for each class [m, classes, buckets]."""
     return _sum_by_bucket(np.stack([(ballots == c).astype(np.uint8) for c in range(num_classes)], axis=1), spread)
 
@@ -193,6 +193,7 @@ def _largest_that_fit(weights: Ints, budget: Ints, most: int) -> Ints:
     return np.where(budget < 0, -1, taken)
 
 
-def _chunks(rows: int, row_size: int) -> Iterator[slice]:
+def chunks(rows: int, row_size: int) -> Iterator[slice]:
+    """Slices of `rows` rows, each of so few that their numbers fit into memory at a time."""
     step = max(1, _CHUNK // row_size)
     return (slice(i, i + step) for i in range(0, rows, step))

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from vauban.engine.cluster import RayCluster, connect, read_cluster
-from vauban.errors import BadInput
+from vauban.errors import BadInput, VaubanError
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.guarded import fit_parts
 from vauban.poisoning.training.trainer import Trainer
 
 _GROUP = 16
+_RETRIES = 3  # how often a group is trained again whose worker died
 _PURPOSE = "training on other machines"
 
 
@@ -50,11 +51,13 @@ def _fit_on_ray(
     """Groups in the order in which they finish; at most two jobs a processor are submitted, which bounds the memory.
 
     Groups are the trainer's own, and workers compute with as many threads as this process, so that every bit is what this
-    process would compute on the worker's machine.
+    process would compute on the worker's machine. A group whose worker dies is trained again by another one; one that kills
+    `_RETRIES` + 1 workers stops the training, since a death is no function of its samples that could be part of a claim.
     """
     ray = connect(cluster, _PURPOSE)
     on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
-    job = ray.remote(num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0)(_train)
+    needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": 1 if on_gpu else 0}
+    job = ray.remote(**needs, max_retries=_RETRIES)(_train)
     shared_trainer, threads = ray.put(trainer), torch.get_num_threads()
     at_once = cluster.workers or max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
     waiting = _groups(numbers, int(trainer.spec.get("group", _GROUP)))
@@ -68,13 +71,27 @@ def _fit_on_ray(
             if not running:
                 return
             ready, running = ray.wait(running, num_returns=1)
-            for some, weights in ray.get(ready[0]):
+            for some, weights in _result(ray, ready[0]):
                 if on_progress:
                     on_progress(len(some))
                 yield some, weights
     finally:
         for task in running:
             ray.cancel(task, force=True)
+
+
+def _result(ray: Any, task: Any) -> list[tuple[list[int], Any]]:
+    """What a job returned; an error if its workers died."""
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError:
+        raise
+    except ray.exceptions.RayError as problem:
+        raise VaubanError(
+            f"workers keep dying: one group of base classifiers was tried {_RETRIES + 1} times, the last time because of\n  "
+            f"{str(problem)[:400]}\ngroups that were trained are kept in the folder, if one was given: check the workers' memory "
+            "and logs, and run the same command again"
+        ) from None
 
 
 def _groups(numbers: Sequence[int], group: int) -> Iterator[list[int]]:

@@ -47,9 +47,11 @@ class ModuleTrainer:
     @property
     def spec(self) -> dict[str, Any]:
         """The settings, for a manifest."""
-        name = getattr(self.build, "__qualname__", type(self.build).__qualname__)
+        name = getattr(self.build, "network", getattr(self.build, "__qualname__", type(self.build).__qualname__))
         rest = ("num_classes", "steps", "lr", "weight_decay", "normalise", "seeds", "seed", "device")
-        return {"trainer": "module", "network": name, **{key: getattr(self, key) for key in rest}}
+        start = getattr(self.build, "sha256", None)
+        known = {} if start is None else {"start_sha256": start}
+        return {"trainer": "module", "network": name, **known, **{key: getattr(self, key) for key in rest}}
 
     def fit(
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
@@ -80,16 +82,23 @@ class ModuleTrainer:
                 scores.append(torch.func.functional_call(module, own, (normalised,)))
             return torch.stack(scores)
 
-    def _check_module(self, zeros: NDArray[Any]) -> None:
-        """Refuse a module that does not take an input of zeros to one score a class, whatever the samples are."""
+    def scores_a_sample(self, zeros: NDArray[Any]) -> int:
+        """How many scores the module returns for one sample of zeros [1, ...]."""
+        return int(self._shape_of_scores(zeros)[-1])
+
+    def _shape_of_scores(self, zeros: NDArray[Any]) -> tuple[int, ...]:
         handled = sys.exc_info()[1]
         try:
             with torch.random.fork_rng(), torch.no_grad():
-                shape = tuple(self.build().to(self.device).eval()(_floats(zeros).to(self.device)).shape)
+                return tuple(self.build().to(self.device).eval()(_floats(zeros).to(self.device)).shape)
         except Exception as problem:
             if about_the_machine(problem, handled):
                 raise
             raise BadInput(f"the module cannot score inputs of shape {zeros.shape}: {describe(problem)}") from problem
+
+    def _check_module(self, zeros: NDArray[Any]) -> None:
+        """Refuse a module that does not take an input of zeros to one score a class, whatever the samples are."""
+        shape = self._shape_of_scores(zeros)
         if shape != (1, self.num_classes):
             raise BadInput(
                 f"the module returns scores of shape {shape} for inputs of shape {zeros.shape}: (1, {self.num_classes}) is needed"

@@ -23,8 +23,9 @@ class EnsembleVotes:
     """The votes of an ensemble on m inputs.
 
     `counts` [m, c]: votes per class. `ballots` [m, models]: every vote, needed where base classifiers share samples
-    (spread > 1). For Run-Off: `winner` [m], and the number of models that prefer it to each class, `beats` [m, c], or with
-    spread > 1 which ones, `prefers` uint8 [m, c, ceil(models / 8)]. `against`: what may be poisoned, "samples" or "labels".
+    (spread > 1) and for claims about one poisoning against many inputs; None if not kept. For Run-Off: `winner` [m], and
+    the number of models that prefer it to each class, `beats` [m, c], or with spread > 1 which ones, `prefers` uint8 [m, c,
+    ceil(models / 8)]. `against`: what may be poisoned, "samples" or "labels".
     """
 
     counts: Ints
@@ -37,9 +38,18 @@ class EnsembleVotes:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], num_classes: int, *, spread: int = 1, against: str = "samples"
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        num_classes: int,
+        *,
+        spread: int = 1,
+        against: str = "samples",
+        keep_votes: bool = False,
     ) -> EnsembleVotes:
-        """Votes from arrays by name: `votes` or `counts`; for Run-Off `scores`, `duels`, or `winner` and `beats` or `prefers`."""
+        """Votes from arrays by name: `votes` or `counts`; for Run-Off `scores`, `duels`, or `winner` and `beats` or `prefers`.
+
+        `keep_votes`: keep the vote of every model, where it is given, also if counts would do.
+        """
         choose("threat", against, THREATS)
         scores = arrays.get("scores")
         ballots = arrays.get("votes")
@@ -52,7 +62,7 @@ class EnsembleVotes:
             raise BadInput(
                 f"spread={spread} needs the vote of every model: give votes [inputs, {models}], not counts alone"
             )
-        first_round = cls(counts, spread, against, ballots if spread > 1 else None)
+        first_round = cls(counts, spread, against, ballots if spread > 1 or keep_votes else None)
         if scores is not None:
             return first_round._with_scores(scores)
         if "duels" in arrays:
@@ -86,7 +96,8 @@ class EnsembleVotes:
 
     def arrays(self, aggregate: str) -> dict[str, NDArray[Any]]:
         """The arrays that certificates of this aggregate need, and no others."""
-        names = ["counts"] if self.ballots is None else ["votes"]
+        one_by_one = self.ballots is not None and (self.spread > 1 or aggregate == "plurality")
+        names = ["votes"] if one_by_one else ["counts"]
         if aggregate == "runoff":
             self.answer(aggregate)
             names += ["winner", "prefers" if self.spread > 1 else "beats"]

@@ -39,13 +39,14 @@ def import_votes(
     partitions: int | None = None,
     k: int = 1,
     label: str | None = None,
+    keep_votes: bool = False,
 ) -> PoisoningRun:
     """Write a run folder from a votes file (`read_votes_file` documents it), so that `vauban verify` checks its claims.
 
     `data` is the test set by which the file's labels are checked. `defense` and `partitions` state the training, and with it the
-    spread and the threat, if the file does not.
+    spread and the threat, if the file does not. `keep_votes`: the folder holds the vote of every model, not only counts.
     """
-    file = read_votes_file(Path(votes), defense=defense, partitions=partitions)
+    file = read_votes_file(Path(votes), defense=defense, partitions=partitions, keep_votes=keep_votes)
     if file.partition is None:
         raise BadInput(
             f"{votes} does not say how the training set was partitioned: say it with --defense dpa, finite:spread=16 or ss-dpa, "

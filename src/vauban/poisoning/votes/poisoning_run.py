@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vauban.poisoning.votes.certificates import PoisoningCertificates
+from vauban.poisoning.votes.collective import CollectiveClaim, collective_claim
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
 from vauban.poisoning.votes.run_folder import PoisoningRecord
@@ -35,6 +36,23 @@ class PoisoningRun(OpenedRun):
     ) -> PoisoningCertificates:
         """Certificates as the manifest states, or for another aggregate, k or label, as far as the votes allow."""
         return self.record.certificates(aggregate=aggregate, k=k, label=label)
+
+    def collective(
+        self,
+        budget: int,
+        *,
+        k: int | None = None,
+        label: str | None = None,
+        of: str | None = None,
+        solver_seconds: float = 0.0,
+    ) -> CollectiveClaim:
+        """How many labels one and the same poisoning of at most `budget` can change; see `collective_claim`.
+
+        It is better than the count one by one only where the folder keeps every vote: `certify(..., keep_votes=True)`.
+        """
+        return collective_claim(
+            self.votes, self.certificates(k=k, label=label), budget, of=of, solver_seconds=solver_seconds
+        )
 
     @property
     def title(self) -> str:

@@ -121,7 +121,9 @@ def read_record(folder: Path) -> PoisoningRecord:
         raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         arrays, classes = read_arrays(folder / BALLOTS), manifest.data.num_classes
-        votes = EnsembleVotes.from_arrays(arrays, classes, spread=manifest.split.spread, against=manifest.against)
+        votes = EnsembleVotes.from_arrays(
+            arrays, classes, spread=manifest.split.spread, against=manifest.against, keep_votes="votes" in arrays
+        )
         record = PoisoningRecord(manifest, votes)
         if set(arrays) != set(record.arrays):
             raise Lie(f"{folder / BALLOTS} holds {', '.join(sorted(arrays))}: not the votes of this run")

@@ -41,6 +41,7 @@ def read_votes_file(
     partitions: int | None = None,
     spread: int | None = None,
     against: str | None = None,
+    keep_votes: bool = False,
 ) -> VotesFile:
     """Read `votes` [inputs, models] (or `counts` [inputs, classes]), `num_classes`, and optionally `labels`, `index`.
 
@@ -48,7 +49,7 @@ def read_votes_file(
     `prefers`. `spread` and `threat` ("samples" or "labels") say what the radii count; `partition` is the spec of a partition of
     Vauban's. `training` is a JSON text with `partition`, `against`, `defense` and any further entries. What the file does not say
     must be given here, and must not contradict it. With a spread above 1, a `partition` or `offsets` [spread] states the buckets
-    that model i was trained on: i + offsets, modulo the number of models.
+    that model i was trained on: i + offsets, modulo the number of models. `keep_votes`: as in `EnsembleVotes.from_arrays`.
     """
     arrays = read_arrays(path)
     training = _training(arrays.pop("training", None), path)
@@ -60,7 +61,11 @@ def read_votes_file(
     chosen = None if named is None else parse_defense(named)
     spread, against = _how_cast(path, arrays, training, split, chosen, spread, against)
     given_offsets = arrays.pop("offsets", None)
-    votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against)
+    if keep_votes and "votes" not in arrays and "scores" not in arrays:
+        raise BadInput(
+            f"{path} holds counts: to keep the vote of every model, an array votes [inputs, models] is needed"
+        )
+    votes = EnsembleVotes.from_arrays(arrays, num_classes, spread=spread, against=against, keep_votes=keep_votes)
     if spread > 1 and split is None:
         _check_offsets(path, given_offsets, spread)
     if given_offsets is not None and not np.array_equal(given_offsets, spread_offsets(votes.models, spread)):

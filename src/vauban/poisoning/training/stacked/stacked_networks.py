@@ -7,7 +7,6 @@ convolution in larger networks, so the scores of each model depend on its own we
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
@@ -15,32 +14,9 @@ import torch
 from torch.nn import functional
 
 from vauban.errors import BadInput
+from vauban.poisoning.training.stacked.layers import StackedNetwork, TensorSpec, Weights, dense
+from vauban.poisoning.training.stacked.network_in_network import network_in_network
 from vauban.specs import choose
-
-Weights = Mapping[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """Shape and initial values of one tensor of a model: uniform within +-`limit`, or all `fill` where limit is 0."""
-
-    shape: tuple[int, ...]
-    limit: float = 0.0
-    fill: float = 0.0
-    trained: bool = True
-
-
-@dataclass(frozen=True)
-class StackedNetwork:
-    """The tensors of one model, and the function that computes the scores of all models.
-
-    weights(shape [c, h, w], classes) returns the tensors by name. forward(weights, x [models, n, h, w, c], training) returns
-    [models, n, classes]; in training, batch normalisation uses each model's own batch and updates its running means and
-    variances, which are weights that no gradient changes.
-    """
-
-    weights: Callable[[tuple[int, int, int], int], dict[str, TensorSpec]]
-    forward: Callable[[Weights, torch.Tensor, bool], torch.Tensor]
 
 
 def network(name: str) -> StackedNetwork:
@@ -104,12 +80,6 @@ class _Patches(torch.autograd.Function):
                 ]
                 target += windows[:, :, :, :, i, j]
         return padded[:, :, edge : edge + height, edge : edge + width], None, None
-
-
-def dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """x [g, n, in] times weight [g, in, out], plus bias [g, out], in the precision of x."""
-    weight = weight.to(x.dtype)
-    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.to(x.dtype)[:, None], x, weight)
 
 
 def _product(inputs: int, outputs: int, last: bool = False) -> TensorSpec:
@@ -203,5 +173,6 @@ NETWORKS = {
     "dense": _plain((), (128,)),
     "tiny-cnn": _plain(((3, 16, 2), (3, 32, 2)), (64,)),
     "residual": _residual(32),
+    "nin": network_in_network(),
 }
 EARLIER_NAMES = {"cnn": "tiny-cnn"}

@@ -85,14 +85,14 @@ class StackedTrainer:
     def recipe(cls, shape: Sequence[int], num_classes: int, device: str = "cpu", **changes: Any) -> StackedTrainer:
         """Vauban's recipe for inputs of this shape [c, h, w], with `changes` to its fields.
 
-        Grey pictures: `tiny-cnn` on gradients of upright pictures. Colour: `residual` on random crops. Other inputs: `dense`.
+        Grey pictures: `tiny-cnn` on gradients of upright pictures. Colour: `residual` (or `nin`) on random crops. Else: `dense`.
         """
         fast: dict[str, Any] = (
             {"precision": "bfloat16", "group": 600} if torch.device(device).type == "cuda" else {"group": 25}
         )
         if len(shape) == 3 and shape[0] == 1:
             kind: dict[str, Any] = {}
-        elif len(shape) == 3 and shape[0] == 3 and changes.get("network", "residual") == "residual":
+        elif len(shape) == 3 and shape[0] == 3 and changes.get("network", "residual") in ("residual", "nin"):
             kind = {**_COLOUR, "group": 50 if "precision" in fast else 5}
         else:
             kind = {"network": "dense", "front": "none", "augment": "none", "views": 1, "normalise": "partition"}
