@@ -50,7 +50,7 @@ class Run(OpenedRun):
         """Counts per class at every look: {number of votes: {input number: counts [c]}}; for ballots, at the number of views."""
         votes, found = self.votes, dict[int, dict[int, Counts]]()
         if isinstance(votes, BallotVotes):
-            counts = votes.ballots(votes.complete).counts
+            counts = votes.counts(votes.complete)
             return {votes.views: {votes.index[p]: row for p, row in zip(votes.complete, counts, strict=True)}}
         assert isinstance(votes, SampledVotes)
         for number, looks in zip(votes.index, votes.looks, strict=True):
@@ -60,8 +60,9 @@ class Run(OpenedRun):
 
     @property
     def ballots(self) -> Ballots | None:
-        """The vote of every view, for the inputs that are complete; None for a sampled smoothing."""
-        return self.votes.ballots(self.votes.complete) if isinstance(self.votes, BallotVotes) else None
+        """The vote of every view, for the inputs that are complete; None for a sampled smoothing, or where counts were kept."""
+        kept = isinstance(self.votes, BallotVotes) and self.manifest.settings.keep != "counts"
+        return self.votes.ballots(self.votes.complete) if isinstance(self.votes, BallotVotes) and kept else None
 
     @property
     def finished(self) -> bool:
