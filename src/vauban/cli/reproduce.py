@@ -45,6 +45,12 @@ def reproduce(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, …")] = 1,
     epochs: Annotated[float | None, typer.Option(help="epochs of training [the entry's, or the recipe's]")] = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="inputs to certify, first:last:step as in Python, such as ::10 [the entry's]")
+    ] = None,
+    data_folder: Annotated[
+        Path | None, typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]")
+    ] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -82,6 +88,8 @@ def reproduce(
             seeds=seeds,
             only=read_only(only or [], entry),
             settings={} if epochs is None else {"epochs": epochs},
+            inputs=inputs,
+            folder=data_folder,
             pack=pack,
             progress=not json,
             say=lambda text: typer.echo(text, err=True),

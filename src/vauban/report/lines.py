@@ -60,7 +60,7 @@ def line_of_reach(reach: NDArray[np.float64], **about: Any) -> Line:
     finite = reach[np.isfinite(reach) & (reach >= 0)]
     corners = np.unique(np.concatenate([[0.0], finite]))
     ranked = np.sort(reach)
-    accuracy = 1 - np.searchsorted(ranked, corners, side="left") / len(reach)
+    accuracy = (len(reach) - np.searchsorted(ranked, corners, side="left")) / len(reach)
     return Line(corners=corners, accuracy=accuracy, beyond=float(np.isinf(reach).mean()), **about)
 
 

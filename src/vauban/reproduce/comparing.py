@@ -115,11 +115,12 @@ class Opened:
 
     def claims(self, step: Step, changes: Mapping[str, Any]) -> Claims:
         """The certificates of a step's run, with these changes of k, n, alpha, bounds or threat."""
-        key = (step.run, *sorted((name, str(value)) for name, value in changes.items()))
+        asked = {key: value.format(**step.point) if isinstance(value, str) else value for key, value in changes.items()}
+        key = (step.run, *sorted((name, str(value)) for name, value in asked.items()))
         if key not in self._claims:
             if step.run not in self._runs:
                 self._runs[step.run] = Run.open(step.run)
-            self._claims[key] = self._runs[step.run].certificates(**changes)
+            self._claims[key] = self._runs[step.run].certificates(**asked)
         return self._claims[key]
 
 

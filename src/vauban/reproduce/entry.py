@@ -105,6 +105,15 @@ class Entry:
         """The combinations of the grid's values, in order: the first are the headline."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
+    def located(self, folder: str | Path | None) -> Entry:
+        """The same experiment with its data in this folder; without one, in a folder imagenet here."""
+        there = str(folder or "imagenet")
+        train, certify = ({**part} for part in (self.train, self.certify))
+        for part in (train, certify):
+            if "data" in part:
+                part["data"] = str(part["data"]).replace("{folder}", there)
+        return replace(self, data=self.data.replace("{folder}", there), train=train, certify=certify)
+
     def quickened(self) -> Entry:
         """The same experiment in about ten minutes on a CPU: fewer epochs, inputs and votes, and the first points of the grid."""
         if not self.is_mnist:

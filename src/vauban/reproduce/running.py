@@ -59,8 +59,9 @@ class Outcome:
 @dataclass(frozen=True)
 class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
-    place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `pack`: gzip the votes of finished
-    runs; `say` is told of every step."""
+    place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
+    place of the entry's; `folder`: where its data are; `pack`: gzip the votes of finished runs; `say` is told of every step;
+    `bar` makes a progress bar."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -69,6 +70,8 @@ class Options:
     seeds: int = 1
     only: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: str | None = None
+    folder: Path | None = None
     pack: bool = True
     progress: bool = True
     say: Callable[[str], None] = print
@@ -104,13 +107,15 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
 
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
-    made = entry.quickened() if options.quick else entry
+    made = (entry.quickened() if options.quick else entry).located(options.folder)
     made = replace(made, train={**made.train, "settings": {**made.train.get("settings", {}), **options.settings}})
+    if options.inputs is not None:
+        made = replace(made, certify={**made.certify, "inputs": options.inputs})
+    _refuse_missing_data(made)
     out.mkdir(parents=True, exist_ok=True)
     _begin(made, out, options)
     if made.kind == "analytic":
         return _analytic(made, out)
-    _refuse_missing_data(made)
     listed, spent, ledger = _steps(made, out, options), threading.Event(), _Ledger(out / LEDGER)
     try:
         with _within(options.budget, spent):
@@ -260,14 +265,18 @@ def _refuse_missing_data(entry: Entry) -> None:
     if entry.kind != "runs":
         return
     from vauban.data import load_some
+    from vauban.data.kinds import KINDS
     from vauban.data.registry import with_split
 
     for split in ("train", "test"):
-        given = (entry.train if split == "train" else entry.certify).get("data", entry.data)
+        given = with_split(str((entry.train if split == "train" else entry.certify).get("data", entry.data)), split)
+        found = KINDS[given.name].found
+        if found is not None and "path" not in given.params and found():
+            continue
         try:
-            load_some(with_split(str(given), split), 1, 1)
+            load_some(given, 1, 1)
         except (BadInput, OSError) as problem:
-            needs = f"; {entry.needs}" if entry.needs else ""
+            needs = f"; needed: {entry.needs}" if entry.needs else ""
             raise BadInput(f"{entry.name} needs data that are not here: {problem}{needs}") from None
 
 

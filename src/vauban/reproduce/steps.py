@@ -112,8 +112,6 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
 
 def certify(step: Step, device: str, progress: bool) -> bool:
     """Certify the inputs of a step into its run folder; whether anything was done. An interrupted run is resumed."""
-    from vauban.data import load
-    from vauban.data.registry import with_split
     from vauban.models import load as load_model
     from vauban.report.curve import png
     from vauban.runs.store import SEAL
@@ -123,7 +121,7 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     if (step.run / SEAL).exists():
         return False
     given = step.entry.certify
-    inputs = chosen_inputs(load(with_split(str(given.get("data", step.entry.data)), "test")), _inputs_of(step))
+    inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
     base = load_model(step.weights, None, device)
     options = {key: given[key] for key in ("precision", "rows") if key in given}
     smoothed = SmoothedClassifier(
@@ -139,24 +137,30 @@ def _inputs_of(step: Step) -> str:
     return str(inputs).format(**step.point)
 
 
-def chosen_inputs(data: Any, text: str) -> Any:
-    """The inputs first:last:step of a data set, as Python's slices; empty for all. A rule that begins at 0 is kept as a rule."""
+def chosen_inputs(spec: str, text: str) -> Any:
+    """The inputs first:last:step of the test split of a data set, as Python's slices; empty for all.
+
+    A selection that begins at 0 is kept as a rule, which verify can check; any other is one by hand.
+    """
+    from vauban.data import load, load_some
+    from vauban.data.registry import with_split
+
+    whole = with_split(spec, "test")
     if not text or text == "all":
-        return data
-    try:
-        first, last, every = ([int(part) if part else None for part in text.split(":")] + [None, None])[:3]
-        if ":" not in text:
-            raise ValueError
-        where = range(len(data))[first:last:every]
-    except ValueError:
-        raise BadInput(f"inputs = {text!r}: all, or first:last:step is needed, such as ::20 or 5000:10000") from None
-    if not len(where) or where.step < 1:
-        raise BadInput(f"inputs = {text!r} selects none of {len(data):,} inputs in order: give other numbers")
-    if where.start == 0:
-        return data.select(where.step, len(where))
+        return load(whole)
+    found = re.fullmatch(r"(\d*):(\d*)(?::([1-9]\d*))?", text)
+    if not found:
+        raise BadInput(f"inputs = {text!r}: all, or first:last:step is needed, such as ::20 or 5000:10000")
+    first, last, every = (int(part) if part else None for part in found.groups())
+    step = every or 1
+    if not first:
+        return load_some(whole, step, None if last is None else max(1, -(-last // step)))
+    data = load(whole)
+    numbers = np.arange(len(data), dtype=np.int64)[first:last:step]
+    if not len(numbers):
+        raise BadInput(f"inputs = {text!r} selects none of {len(data):,} inputs: give other numbers")
     from vauban.runs.sections import Selection
 
-    numbers = np.array(where, dtype=np.int64)
     return replace(
         data,
         images=data.images[numbers],
