@@ -19,8 +19,8 @@ WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "u
 """Quantities that are compared: certified accuracy at a radius, median radius, accuracy with abstentions as errors, accuracy of the
 most voted label, accuracy of the base classifier on views; of attacks their median distance and the accuracy under them."""
 
-CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate")
-"""What a claim can be derived for from votes that are there."""
+CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass")
+"""What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
 
 _TRAIN_KEYS = {"recipe", "printed", "smoothing", "model", "validate", "settings", "every", "limit", "data"}
 _CERTIFY_KEYS = {"inputs", "k", "n", "n0", "alpha", "bounds", "label", "stop", "precision", "data", "keep", "rows"}

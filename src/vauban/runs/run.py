@@ -9,6 +9,7 @@ from typing import Any
 from vauban.certificates import Certificates, Claims
 from vauban.laws.exact import Ballots
 from vauban.runs.manifest import Manifest, read_raw
+from vauban.runs.masses import with_mass
 from vauban.runs.opened import OpenedRun
 from vauban.runs.second_claims import derived
 from vauban.runs.store import RunRecord, extensions_of, read_record
@@ -84,6 +85,7 @@ class Run(OpenedRun):
         threat: str | None = None,
         smoothing: str | None = None,
         all_looks: bool = False,
+        mass: Any = None,
     ) -> Certificates:
         """Certificates for every input that has enough votes; other k, alpha, bounds or an earlier look n cost no votes.
 
@@ -92,14 +94,17 @@ class Run(OpenedRun):
         with up to the sum of their alphas. `all_looks`: the claim that holds at all J looks of the manifest at once, alpha / J
         at each; `look` of the result says at which look each input has its radius.
 
-        `threat`: convert them to another threat. `smoothing`: the same views with another bound, such as
+        `threat`: convert them to another threat; `mass`, for those to wasserstein: the most that the numbers of a picture add up to
+        (1 if pictures were normalised), or the run's data set, from which it is taken picture by picture. `smoothing`: the same views with another bound, such as
         laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a sequential run proves only the claim that
         it was stopped for.
         """
         changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
         asked = {key: value for key, value in changes.items() if value is not None}
         certs = derived(self.record, asked, smoothing, all_looks)
-        return certs if threat is None else certs.in_threat(threat, self.manifest.data.shape)
+        if threat is None:
+            return certs
+        return with_mass(certs, threat, self.manifest.data, mass)
 
     def _names(self, certs: Claims) -> Sequence[str] | None:
         data = self.manifest.data
