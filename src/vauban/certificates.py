@@ -229,9 +229,7 @@ class Certificates(Claims):
             said = "anything" if self.input_range is None else f"in [{self.input_range[0]:g}, {self.input_range[1]:g}]"
             raise BadInput(f"conversions hold for inputs and attacks in [0,1]; these inputs were allowed to be {said}")
         if mass is not None and not (target.startswith("wasserstein") and self.threat.name == "l1"):
-            raise BadInput(
-                f"mass: from {self.threat.name} to {target} it plays no part; it is for l1 to wasserstein or wasserstein-l2"
-            )
+            raise BadInput(f"mass plays no part from {self.threat.name} to {target}, only from l1 to wasserstein")
         radii = convert(self.radius, self.threat, target, shape, mass=mass)
         other = named(target)
         threat = other if other.integer else replace(other, ball=self.threat.ball)

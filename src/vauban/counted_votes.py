@@ -73,8 +73,8 @@ class CountedVotes(BallotVotes):
 
     def ballots(self, positions: Sequence[int]) -> Ballots:
         raise BadInput(
-            "this run kept counts and no ballots (certify --keep counts): what needs the vote of every view, such as bound=position "
-            "or a patch, needs a run that keeps them"
+            "this run kept counts and no ballots (certify --keep counts): what needs the vote of every view, such as "
+            "bound=position or a patch, needs a run that keeps them"
         )
 
     def line(self, piece: Any, run: str) -> str:
@@ -86,7 +86,9 @@ class CountedVotes(BallotVotes):
         counts = np.zeros(self.num_classes, dtype=np.int64)
         for label, count in body["counts"].items():
             if not 0 <= int(label) < self.num_classes or type(count) is not int or not 1 <= count <= self.views:
-                raise ValueError(f"it counts {count} votes of {self.views} views for class {label} of {self.num_classes}")
+                raise ValueError(
+                    f"it counts {count} votes of {self.views} views for class {label} of {self.num_classes}"
+                )
             counts[int(label)] = count
         if not self.sets and counts.sum() != self.views:
             raise ValueError(f"its counts sum to {counts.sum()}, and each of {self.views} views has one vote")

@@ -181,7 +181,9 @@ class Log:
     def __init__(self, path: Path, valid_length: int):
         self._path = path
         if packed(path).exists():
-            raise RunRefused(f"{packed(path)} is gzipped, and votes are to be added: unpack it with gunzip, then continue")
+            raise RunRefused(
+                f"{packed(path)} is gzipped, and votes are to be added: unpack it with gunzip, then continue"
+            )
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.ftruncate(self._file, valid_length)
         self._synced = time.monotonic()

@@ -179,8 +179,8 @@ def replay_exactly(
     assert isinstance(votes, BallotVotes)
     if isinstance(votes, CountedVotes):
         raise RunRefused(
-            "this machine has another arithmetic than the run's, which kept counts: which votes differ cannot be told, so replay it "
-            "on a machine like the run's"
+            "this machine has another arithmetic than the run's, which kept counts: which votes differ cannot be told, so "
+            "replay it on a machine like the run's"
         )
     for position in chosen:
         first, before = 0, found.near

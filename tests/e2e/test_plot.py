@@ -43,7 +43,9 @@ def test_plot_writes_a_picture_and_its_numbers(runs: list[Path], tmp_path: Path)
     assert names == {"gaussian:sigma=0.1", "gaussian:sigma=0.3", "best"}
     certs = vb.Run.open(runs[0]).certificates()
     first = [row for row in rows if row["line"] == "gaussian:sigma=0.1"]
-    assert [float(row["accuracy"]) for row in first] == pytest.approx([certs.accuracy(float(r["radius"])) for r in first])
+    assert [float(row["accuracy"]) for row in first] == pytest.approx(
+        [certs.accuracy(float(r["radius"])) for r in first]
+    )
 
 
 def test_several_k_n_and_alpha_of_one_run_have_their_own_lines(runs: list[Path], tmp_path: Path) -> None:

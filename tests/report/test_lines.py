@@ -1,4 +1,4 @@
-"""Lines of several runs: accuracy at every radius, labels that differ, envelopes, attacks, and the same numbers as CSV and LaTeX."""
+"""Lines of several runs: accuracy at every radius, labels that differ, envelopes, attacks, CSV and LaTeX."""
 
 import csv
 import io
@@ -109,7 +109,12 @@ def test_pictures_have_units_and_one_legend_entry_for_each_line() -> None:
     axes = draw([*lines, best_of(lines)], points=[("published", [0.2], [0.5])]).axes[0]
     assert "L2 norm" in axes.get_xlabel()
     assert "%" in axes.get_ylabel()
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["alpha 0.001", "alpha 0.05", "best", "published"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "alpha 0.001",
+        "alpha 0.05",
+        "best",
+        "published",
+    ]
     assert draw_histogram(lines).axes[0].get_ylabel() == "inputs (%)"
 
 

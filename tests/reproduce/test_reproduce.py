@@ -90,7 +90,9 @@ def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
     assert found["compared"][1]["ours"] == pytest.approx(best)
     assert found["compared"][1]["difference"] == pytest.approx(best - 40)
     assert found["compared"][2]["ours"] == pytest.approx(100 * certs["0.25"].clean_accuracy)
-    assert all((out / name).stat().st_size > 1000 for name in ("figure.png", "figure.svg", "sweep-sigma.png", "README.md"))
+    assert all(
+        (out / name).stat().st_size > 1000 for name in ("figure.png", "figure.svg", "sweep-sigma.png", "README.md")
+    )
     assert (out / "runs" / "sigma-0.5" / "tallies.jsonl.gz").exists()
     assert verify_run(out / "runs" / "sigma-0.5").inputs == 4
     refused = vauban(*only, "--epochs", "3", code=2)
@@ -110,7 +112,7 @@ def test_a_spent_budget_is_an_unfinished_experiment_that_goes_on(entry: Path, tm
 
 @pytest.mark.slow
 def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> None:
-    text = ENTRY.replace('"1::2500"', '"5000::1250"').replace("over = \"radius\"", "over = \"radius\"\npart = \"test\"")
+    text = ENTRY.replace('"1::2500"', '"5000::1250"').replace('over = "radius"', 'over = "radius"\npart = "test"')
     path = tmp_path / "chosen.toml"
     path.write_text(text + '\n[choose]\ninputs = "0:5000:1250"\nwhat = "clean"\n')
     vauban("reproduce", path, "--device", "cpu", "--out", tmp_path / "out")
@@ -127,7 +129,9 @@ def test_several_seeds_are_averaged_with_their_own_standard_error(entry: Path, t
     out = tmp_path / "out"
     vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.5", "--seeds", "2", "--out", out)
     row = json.loads((out / "results.json").read_text())["compared"][0]
-    each = [100 * vb.Run.open(out / "runs" / name).certificates().accuracy(0) for name in ("sigma-0.5", "sigma-0.5,seed-1")]
+    each = [
+        100 * vb.Run.open(out / "runs" / name).certificates().accuracy(0) for name in ("sigma-0.5", "sigma-0.5,seed-1")
+    ]
     assert (row["seeds"], row["ours"]) == (2, pytest.approx(np.mean(each)))
     assert row["error"] == pytest.approx(np.std(each, ddof=1) / np.sqrt(2))
 
@@ -157,7 +161,14 @@ def test_quantities_are_those_of_the_papers() -> None:
         read_budget("0m")
 
 
-@pytest.mark.parametrize("name", ["fractional-designs", "laplace-binary", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ablation-delta", "laplace-regions"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fractional-designs",
+        "laplace-binary",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ablation-delta", "laplace-regions")),
+    ],
+)
 def test_analytic_figures_agree_with_what_the_papers_say(name: str, tmp_path: Path) -> None:
     outcome = run_entry(find(name), tmp_path, Options(say=lambda _: None))
     for row in outcome.rows:

@@ -46,7 +46,9 @@ def test_counts_prove_what_ballots_prove(tmp_path: Path) -> None:
     assert verify_run(tmp_path / "counts").inputs == 6
     run = vb.Run.open(tmp_path / "counts")
     assert run.ballots is None
-    assert np.array_equal(run.certificates(k=2).radius, vb.Run.open(tmp_path / "ballots").certificates(k=2).radius, equal_nan=True)
+    assert np.array_equal(
+        run.certificates(k=2).radius, vb.Run.open(tmp_path / "ballots").certificates(k=2).radius, equal_nan=True
+    )
 
 
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:

@@ -149,4 +149,6 @@ def test_views_may_have_the_mass_of_their_picture() -> None:
     assert own.law.threat.name == one.law.threat.name
     assert "mass in all is not changed" in own.law.threat.unit
     shifted = x.roll(1, dims=3)  # the same mass in every channel, moved by one pixel
-    assert torch.equal(own.views(shifted, words, 255).flatten(1).sum(dim=1).round(), views.flatten(1).sum(dim=1).round())
+    assert torch.equal(
+        own.views(shifted, words, 255).flatten(1).sum(dim=1).round(), views.flatten(1).sum(dim=1).round()
+    )

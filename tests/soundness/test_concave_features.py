@@ -67,6 +67,8 @@ def test_a_table_is_certified_with_a_function_for_each_feature() -> None:
 
 def test_the_number_of_functions_must_be_that_of_features() -> None:
     with pytest.raises(BadInput, match="2 functions g for inputs of shape"):
-        vb.Concave([lambda z: z, lambda z: z], budget=10, levels=4).views(torch.zeros(1, 3), torch.zeros(1, 1).long(), 4)
+        vb.Concave([lambda z: z, lambda z: z], budget=10, levels=4).views(
+            torch.zeros(1, 3), torch.zeros(1, 1).long(), 4
+        )
     with pytest.raises(BadInput, match="not concave"):
         vb.Concave([lambda z: z, lambda z: z * z], budget=10, levels=4)

@@ -55,8 +55,8 @@ def claim(
     mass: Annotated[
         str | None,
         typer.Option(
-            help="with --threat wasserstein or wasserstein-l2 of an L1 run: what the numbers of a picture add up to at most (1 if "
-            "pictures were normalised), or the run's data set, whose own masses are taken [the largest possible]"
+            help="with --threat wasserstein or wasserstein-l2 of an L1 run: what the numbers of a picture add up to at most (1 "
+            "if pictures were normalised), or the run's data set, whose own masses are taken [the largest possible]"
         ),
     ] = None,
     shape: Annotated[str | None, typer.Option(help="shape of the inputs of a text file, for example 3x32x32")] = None,

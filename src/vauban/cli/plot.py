@@ -19,10 +19,14 @@ VotesOption = Annotated[
     list[int] | None, typer.Option("-n", help="a line for each of these numbers of votes, looks of the run (repeat)")
 ]
 AlphaOption = Annotated[list[float] | None, typer.Option(help="a line for each of these alpha (repeat)")]
-BoundsOption = Annotated[list[str] | None, typer.Option(help="a line for each of these bounds: binocp, simuem (repeat)")]
+BoundsOption = Annotated[
+    list[str] | None, typer.Option(help="a line for each of these bounds: binocp, simuem (repeat)")
+]
 BoundOption = Annotated[
     list[str] | None,
-    typer.Option("--smoothing", "-s", help="the same views with another bound: laplace:sigma=0.5,bound=lecuyer (repeat)"),
+    typer.Option(
+        "--smoothing", "-s", help="the same views with another bound: laplace:sigma=0.5,bound=lecuyer (repeat)"
+    ),
 ]
 ThreatOption = Annotated[str | None, typer.Option(help="convert all claims to this threat: l1, l0, patch, …")]
 LabelOption = Annotated[
@@ -40,7 +44,9 @@ BestOption = Annotated[bool, typer.Option("--best", help="also the largest of al
 )
 def plot(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="name of the pictures: .png, .svg, .csv and .tex are written")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="name of the pictures: .png, .svg, .csv and .tex are written")
+    ],
     k: TopOption = None,
     n: VotesOption = None,
     alpha: AlphaOption = None,
@@ -132,7 +138,10 @@ def _write(out: Path, lines: list[Line], radii: list[float]) -> None:
     if out.suffix == ".tex":
         replace_file(out, latex(lines, radii).encode())
     elif out.suffix == ".csv":
-        rows = [["run", *map(asked_radius, radii)], *([f'"{x.label}"', *(f"{x.at(r):.6f}" for r in radii)] for x in lines)]
+        rows = [
+            ["run", *map(asked_radius, radii)],
+            *([f'"{x.label}"', *(f"{x.at(r):.6f}" for r in radii)] for x in lines),
+        ]
         replace_file(out, "\n".join([*(",".join(row) for row in rows), ""]).encode())
     else:
         raise BadInput(f"--out {out}: a name that ends in .csv or .tex is needed")

@@ -12,7 +12,7 @@ from vauban.cli import common
 from vauban.cli.common import example
 
 if TYPE_CHECKING:
-    from vauban.reproduce.running import Outcome
+    from vauban.reproduce.outcome import Outcome
 
 
 @example(
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     "vauban reproduce my-experiment.toml --out results/mine",
 )
 def reproduce(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="entries out of --list, or .toml files of your own")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="entries out of --list, or .toml files of your own")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="folder of the results; of several entries, one folder in it for each"),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the entries, and exit")] = False,
-    show: Annotated[bool, typer.Option("--show", help="print the entries as files, to copy and change, and exit")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="print the entries as files, to copy and change, and exit")
+    ] = False,
     budget: Annotated[
         str | None, typer.Option(help="stop after this time (90s, 10m, 2h); the same command goes on [no limit]")
     ] = None,
@@ -41,7 +41,8 @@ def reproduce(
         bool, typer.Option("--printed", help="train as the paper prints it, not by Vauban's recipe")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="AXIS=VALUE: only these points of the grid (repeat for more axes)")
+        list[str] | None,
+        typer.Option("--only", help="AXIS=VALUE: only these points of the grid (repeat for more axes)"),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, …")] = 1,
     epochs: Annotated[float | None, typer.Option(help="epochs of training [the entry's, or the recipe's]")] = None,
@@ -49,7 +50,8 @@ def reproduce(
         str | None, typer.Option(help="inputs to certify, first:last:step as in Python, such as ::10 [the entry's]")
     ] = None,
     data_folder: Annotated[
-        Path | None, typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]")
+        Path | None,
+        typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]"),
     ] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
@@ -105,7 +107,9 @@ def reproduce(
 
 def _list(entries: list[Any], json: bool) -> None:
     if json:
-        common.print_json([{"name": one.name, "title": one.title, "source": one.source, "kind": one.kind} for one in entries])
+        common.print_json(
+            [{"name": one.name, "title": one.title, "source": one.source, "kind": one.kind} for one in entries]
+        )
         return
     rows = []
     for one in entries:
@@ -127,7 +131,7 @@ def _show(names: list[str]) -> None:
 
 def _print(outcome: Outcome) -> None:
     from vauban.reproduce.comparing import headers, table_rows
-    from vauban.reproduce.running import PAGE
+    from vauban.reproduce.outcome import PAGE
 
     rows = table_rows(outcome.rows)
     if rows:

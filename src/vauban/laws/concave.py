@@ -19,7 +19,10 @@ from vauban.specs import Parameter, Spec
 from vauban.threats import Threat
 
 FEATURES = Threat(
-    "concave-features", "sum of g_i(|change|), g_i of its feature, over all numbers", "units of g, pictures in [0,1]", "closed"
+    "concave-features",
+    "sum of g_i(|change|), g_i of its feature, over all numbers",
+    "units of g, pictures in [0,1]",
+    "closed",
 )
 CONCAVE = Threat("concave", "sum of g(|change|) over all numbers", "units of g, pictures in [0,1]", "closed")
 
@@ -123,7 +126,9 @@ class ConcavePartsLaw(ExactLaw):
         """The same law; refused unless inputs have as many features, or channels, as there are functions."""
         if len(self.parts) != shape[0]:
             what = "features" if len(shape) == 1 else "channels"
-            raise BadInput(f"{len(self.parts)} functions g for inputs of shape {tuple(shape)}: {shape[0]} {what} need {shape[0]}")
+            raise BadInput(
+                f"{len(self.parts)} functions g for inputs of shape {tuple(shape)}: {shape[0]} {what} need {shape[0]}"
+            )
         return self
 
     def views_hash(self, shape: Sequence[int]) -> str:

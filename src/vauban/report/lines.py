@@ -84,8 +84,8 @@ def line_of_attack(folder: Path, group: int = 0) -> Line:
 
 
 def attack_distances(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_], Threat]:
-    """Of an attack's folder: the distance [m] of the nearest confirmed other answer, infinity for none; which labels [m] are the true
-    ones; and the threat."""
+    """Of an attack's folder: the distance [m] of the nearest confirmed other answer, infinity for none; which labels [m] are the
+    true ones; and the threat."""
     threat = named(str(read_json(folder / ATTACK_SETTINGS)["threat"]))
     with open(folder / ATTACK_TABLE, newline="") as file:
         rows = list(csv.DictReader(file))
@@ -144,7 +144,9 @@ def _opened(source: Any) -> Any:
     if isinstance(source, OpenedRun):
         return source
     if not isinstance(source, str | Path):
-        raise BadInput(f"{source!r} cannot be drawn: a run folder, an opened run, certificates or an attack's folder can")
+        raise BadInput(
+            f"{source!r} cannot be drawn: a run folder, an opened run, certificates or an attack's folder can"
+        )
     if not Path(source).is_dir():
         raise BadInput(f"{source} is no folder: name a run folder, such as runs/mnist, or the folder of an attack")
     return Run.open(source)
@@ -172,7 +174,10 @@ def _facts(claims: Claims, data: str, folder: str) -> dict[str, str]:
         else:
             facts["alpha"] = "exact"
     else:
-        facts |= {"partition": f"{getattr(claims, 'models', 0):,} models", "aggregate": getattr(claims, "aggregate", "")}
+        facts |= {
+            "partition": f"{getattr(claims, 'models', 0):,} models",
+            "aggregate": getattr(claims, "aggregate", ""),
+        }
     return facts
 
 

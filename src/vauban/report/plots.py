@@ -60,7 +60,9 @@ def plot(
     return drawn
 
 
-def draw(lines: Sequence[Line], title: str = "", points: Sequence[tuple[str, Sequence[float], Sequence[float]]] = ()) -> Figure:
+def draw(
+    lines: Sequence[Line], title: str = "", points: Sequence[tuple[str, Sequence[float], Sequence[float]]] = ()
+) -> Figure:
     """A figure of these lines; `points`: published numbers as (label, radii, accuracies), drawn as crosses."""
     figure_type, ticks = _matplotlib()
     threat, end = lines[0].threat, _end(lines, [r for _, radii, _ in points for r in radii])
@@ -69,9 +71,9 @@ def draw(lines: Sequence[Line], title: str = "", points: Sequence[tuple[str, Seq
     colour = _colours(lines)
     bands = len(lines) <= _MOST_BANDS
     for line in lines:
-        radii, accuracy = _steps(line, end)
+        steps, accuracy = _steps(line, end)
         width = 2.6 if line.kind == "best" else 1.6
-        axes.step(radii, 100 * accuracy, where="pre", lw=width, label=line.label, **_style(line, lines, colour))
+        axes.step(steps, 100 * accuracy, where="pre", lw=width, label=line.label, **_style(line, lines, colour))
         if bands and line.kind == "certified" and line.claims is not None and not line.claims.exact:
             _band(axes, line, end, colour(line))
     for number, (label, radii, values) in enumerate(points):
@@ -248,7 +250,11 @@ def _note(lines: Sequence[Line], bands: bool) -> str:
     sizes = sorted({len(some) for some in claims})
     inputs = "" if len(sizes) != 1 else f"these {sizes[0]:,} inputs"
     sampled = any(not some.exact for some in claims)
-    return f"band: proven for {inputs or 'these inputs'}\nwith confidence {confidence(1e-3)}" if bands and sampled else inputs
+    return (
+        f"band: proven for {inputs or 'these inputs'}\nwith confidence {confidence(1e-3)}"
+        if bands and sampled
+        else inputs
+    )
 
 
 def _matplotlib() -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Figures that follow from formulas alone: no network, no votes. Each function draws, and compares what the paper says in words."""
+"""Figures that follow from formulas alone: no network, no votes. Each function draws, and compares what the paper says."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Made = tuple[list[Compared], list[Path]]
 
 
 def laplace_regions(entry: Entry, out: Path) -> Made:
-    """[Teng2020] Figure 4: where the bound of Theorem 1 is above that of [Lecuyer2019], for every lower bound p_A of the top class
-    and upper bound p_B of the second; both by the laws that certify."""
+    """[Teng2020] Figure 4: where the bound of Theorem 1 is above that of [Lecuyer2019], for every lower bound p_A of the top
+    class and upper bound p_B of the second; both by the laws that certify."""
     grid = np.linspace(0.005, 0.995, 199)
     label, rival = (axis.ravel() for axis in np.meshgrid(grid, grid))
     inside = (label + rival <= 1) & (label > rival)
@@ -39,10 +39,17 @@ def laplace_regions(entry: Entry, out: Path) -> Made:
     agree = np.mean(better[inside] == _theorem1_wins(label[inside], rival[inside]))
     figure, axes = _figure()
     axes.pcolormesh(grid, grid, better.reshape(199, 199), cmap="RdYlGn_r", vmin=0, vmax=1, shading="nearest")
-    axes.set(xlabel="lower bound of the top class, p_A", ylabel="upper bound of the second class, p_B", xlim=(0, 1), ylim=(0, 1))
+    axes.set(
+        xlabel="lower bound of the top class, p_A",
+        ylabel="upper bound of the second class, p_B",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
     axes.set_title("red: Theorem 1 is larger; green: Lecuyer et al. (2019) is as large", fontsize=10)
     points = np.stack([label, rival, ours, theirs], axis=1)[inside]
-    row = _said(entry, "points of the grid where the printed condition (remark 2) agrees with the laws, in percent", 100 * agree)
+    row = _said(
+        entry, "points of the grid where the printed condition (remark 2) agrees with the laws, in percent", 100 * agree
+    )
     return [row], _written(figure, out / "figure-4", ["p_A", "p_B", "theorem 1", "lecuyer"], points[::20])
 
 
@@ -65,7 +72,9 @@ def laplace_binary(entry: Entry, out: Path) -> Made:
     figure, axes = _figure()
     for (name, _), curve, colour in zip(laws, curves, COLOURS, strict=False):
         axes.plot(p, curve, color=colour, label=name)
-    axes.set(xlabel="probability of the top class", ylabel="radius at standard deviation 1: L1 (Laplace), L2 (Gaussian)")
+    axes.set(
+        xlabel="probability of the top class", ylabel="radius at standard deviation 1: L1 (Laplace), L2 (Gaussian)"
+    )
     axes.legend(frameon=False)
     table = [-math.log(2 * (1 - 0.9)) / math.sqrt(2), math.log(0.9 / 0.1) / 2 / math.sqrt(2), 1.2815515655446004]
     at = [float(radius(law, np.array([0.9]), np.array([[0.1]]))[0]) for _, law in laws]
@@ -77,8 +86,8 @@ def laplace_binary(entry: Entry, out: Path) -> Made:
 
 
 def rops(entry: Entry, out: Path) -> Made:
-    """[Teng2020] appendix D, Figures 10 and 11: the largest standard deviation at which smoothing a band |x| <= 1 keeps its label,
-    at every x, and at x = 0.3 with a radius to be certified."""
+    """[Teng2020] appendix D, Figures 10 and 11: the largest standard deviation at which smoothing a band |x| <= 1 keeps its
+    label, at every x, and at x = 0.3 with a radius to be certified."""
     places = np.linspace(0, 0.98, 50)
     first = {name: np.array([_largest_sigma(law, x, 0.0) for x in places]) for name, law in _NOISES.items()}
     radii = np.linspace(0, 0.6, 31)
@@ -153,7 +162,9 @@ def ablation_delta(entry: Entry, out: Path) -> Made:
     axes.set(xlabel="changed pixels, rho", ylabel="Delta", ylim=(0, 1))
     axes.legend(frameon=False, fontsize=8, ncols=2)
     worst = max(
-        abs(float(curves[k][r]) - float(1 - Fraction(math.comb(784 - r, k), math.comb(784, k)))) for k in kept for r in (1, 8, 40)
+        abs(float(curves[k][r]) - float(1 - Fraction(math.comb(784 - r, k), math.comb(784, k))))
+        for k in kept
+        for r in (1, 8, 40)
     )
     row = _said(entry, "largest difference from 1 - C(d - rho, k) / C(d, k) in whole numbers", worst, 0.0)
     table = np.stack([distances, *curves.values()], axis=1)

@@ -215,5 +215,5 @@ def _numbers(row: Compared) -> list[str]:
         return [published, "none", ""]
     spread = f" ± {row.error:.2g}" if row.error else ""
     ours = f"{short_radius(row.ours)}{spread}" if median else f"{row.ours:.2f}{unit}{spread}"
-    gap = row.difference
-    return [published, ours, "" if gap is None else f"{gap:+.4g}" if median else f"{gap:+.2f}"]
+    by = row.difference
+    return [published, ours, "" if by is None else f"{by:+.4g}" if median else f"{by:+.2f}"]

@@ -16,8 +16,8 @@ from vauban.errors import BadInput
 from vauban.specs import Spec
 
 WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "under-attack")
-"""Quantities that are compared: certified accuracy at a radius, median radius, accuracy with abstentions as errors, accuracy of the
-most voted label, accuracy of the base classifier on views; of attacks their median distance and the accuracy under them."""
+"""Quantities that are compared: certified accuracy at a radius, median radius, accuracy with abstentions as errors, accuracy of
+the most voted label, accuracy of the base classifier on views; of attacks their median distance and the accuracy under them."""
 
 CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass")
 """What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
@@ -123,13 +123,18 @@ class Entry:
         settings = {**self.train.get("settings", {}), "epochs": 3, **given.get("settings", {})}
         train = {**self.train, "settings": settings, "limit": given.get("limit", 20_000)}
         train |= {key: given[key] for key in ("model",) if key in given}
-        certify = {**self.certify, "inputs": given.get("inputs", "::50")}
+        certify = {**self.certify, "inputs": given.get("inputs", "::100")}
         sampled = "n" in self.certify
-        certify |= {"n": given.get("n", 2_000)} if sampled else {}
-        certify |= {"n0": given.get("n0", 200)} if "n0" in self.certify else {}
-        choose = {**self.choose, "inputs": "25::50"} if self.choose else {}
+        certify |= {"n": given.get("n", 1_000)} if sampled else {}
+        certify |= {"n0": given.get("n0", 100)} if "n0" in self.certify else {}
+        choose = {**self.choose, "inputs": "50::100"} if self.choose else {}
         return replace(
-            self, grid=grid, train=train, certify=certify, choose=choose, smoothing=given.get("smoothing", self.smoothing)
+            self,
+            grid=grid,
+            train=train,
+            certify=certify,
+            choose=choose,
+            smoothing=given.get("smoothing", self.smoothing),
         )
 
 
@@ -166,7 +171,12 @@ def parse(name: str, text: str) -> Entry:
     for key in ("title", "source"):
         if not isinstance(said.get(key), str):
             raise BadInput(f"{name}: {key} is missing: an entry needs a title and the source of what it reproduces")
-    for key, keys in (("train", _TRAIN_KEYS), ("certify", _CERTIFY_KEYS), ("choose", _CHOOSE_KEYS), ("quick", _QUICK_KEYS)):
+    for key, keys in (
+        ("train", _TRAIN_KEYS),
+        ("certify", _CERTIFY_KEYS),
+        ("choose", _CHOOSE_KEYS),
+        ("quick", _QUICK_KEYS),
+    ):
         _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
     entry = Entry(
         name,
@@ -181,10 +191,14 @@ def parse(name: str, text: str) -> Entry:
 def _checked(entry: Entry) -> Entry:
     if entry.kind == "runs":
         if not entry.data or not entry.smoothing:
-            raise BadInput(f"{entry.name}: data and smoothing are needed, such as data = \"mnist\"; or analytic, or commands")
+            raise BadInput(
+                f'{entry.name}: data and smoothing are needed, such as data = "mnist"; or analytic, or commands'
+            )
         missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
         if missing:
-            raise BadInput(f"{entry.name}: smoothing names {{{min(missing)}}}, which is no axis of [grid]: add its values")
+            raise BadInput(
+                f"{entry.name}: smoothing names {{{min(missing)}}}, which is no axis of [grid]: add its values"
+            )
     for one in entry.published:
         axes = [one.over] if one.over not in (None, "radius") else []
         unknown = [axis for axis in [*axes, *one.at] if axis not in entry.grid]
@@ -195,7 +209,9 @@ def _checked(entry: Entry) -> Entry:
 
 def _published(name: str, said: Mapping[str, Any]) -> Published:
     where = f"{name}, [[published]]"
-    _refuse_unknown(where, said, {"source", "what", "x", "y", "over", "at", "radius", "inputs", "part", "who", *CLAIM_KEYS})
+    _refuse_unknown(
+        where, said, {"source", "what", "x", "y", "over", "at", "radius", "inputs", "part", "who", *CLAIM_KEYS}
+    )
     y = said.get("y")
     values = tuple(y) if isinstance(y, list) else (y,)
     if said.get("what") not in WHAT:
@@ -204,7 +220,9 @@ def _published(name: str, said: Mapping[str, Any]) -> Published:
         raise BadInput(f"{where}: {len(said['x'])} values x and {len(values)} values y: one y for each x is needed")
     if not said.get("source"):
         raise BadInput(f"{where}: source is missing: say in which table or section of which paper the numbers are")
-    plain = {key: said[key] for key in ("source", "what", "over", "at", "radius", "inputs", "part", "who") if key in said}
+    plain = {
+        key: said[key] for key in ("source", "what", "over", "at", "radius", "inputs", "part", "who") if key in said
+    }
     claim = {key: said[key] for key in CLAIM_KEYS if key in said}
     shown = tuple(None if value in (None, "none") else float(value) for value in values)
     return Published(**plain, y=shown, x=tuple(said.get("x", ())), claim=claim)

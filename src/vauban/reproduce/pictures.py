@@ -37,7 +37,9 @@ def _lines(picture: Picture, steps: Sequence[Step], opened: Opened) -> list[Line
     found: list[Line] = []
     for number, said in enumerate(picture.lines or ({},)):
         changes = {key: said[key] for key in CLAIM_KEYS if key in said}
-        fitting = [s for s in finished(steps) if all(str(s.point.get(a)) == str(v) for a, v in said.items() if a in s.point)]
+        fitting = [
+            s for s in finished(steps) if all(str(s.point.get(a)) == str(v) for a, v in said.items() if a in s.point)
+        ]
         own = [_line(step, changes, opened, number) for step in fitting[:_MOST_LINES]]
         if said.get("best") and own:
             own = [replace(best_of(own), label=_label(said, {}))]
@@ -68,7 +70,9 @@ def _told_apart(lines: Sequence[Line]) -> list[Line]:
     """The lines with a number behind a label that another one has too."""
     labels = [line.label for line in lines]
     return [
-        replace(line, label=f"{line.label} ({labels[: i + 1].count(line.label)})") if labels.count(line.label) > 1 else line
+        replace(line, label=f"{line.label} ({labels[: i + 1].count(line.label)})")
+        if labels.count(line.label) > 1
+        else line
         for i, line in enumerate(lines)
     ]
 
@@ -77,7 +81,11 @@ def _points(entry: Entry, line: Line) -> list[tuple[str, list[float], list[float
     """The published certified accuracies in this threat, one series for each table, claim and training."""
     series = []
     for one in entry.published:
-        if one.what != "certified" or one.part != "test" or one.claim.get("threat", line.threat.name) != line.threat.name:
+        if (
+            one.what != "certified"
+            or one.part != "test"
+            or one.claim.get("threat", line.threat.name) != line.threat.name
+        ):
             continue
         if one.over not in (None, "radius") or any(y is None for y in one.y):
             continue

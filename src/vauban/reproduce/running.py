@@ -10,50 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vauban import __version__
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.files import differences, read_json, replace_file, write_json
 from vauban.reproduce import steps as doing
-from vauban.reproduce.comparing import Compared, Opened, compare, finished, headers, measured, table_rows
+from vauban.reproduce.comparing import Opened, compare, finished, measured
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.outcome import PAGE, Outcome, write
 from vauban.reproduce.steps import Step
 
-ABOUT, RESULTS, LEDGER, PAGE = "entry.json", "results.json", "ledger.json", "README.md"
+ABOUT, LEDGER = "entry.json", "ledger.json"
 _LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-
-
-@dataclass
-class Outcome:
-    """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run."""
-
-    entry: Entry
-    out: Path
-    rows: list[Compared] = field(default_factory=list)
-    pictures: list[Path] = field(default_factory=list)
-    verified: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    quick: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        compared = [{**asdict(row), "difference": row.difference} for row in self.rows]
-        return {
-            "entry": self.entry.name,
-            "title": self.entry.title,
-            "source": self.entry.source,
-            "vauban": __version__,
-            "quick": self.quick,
-            "compared": compared,
-            "verified": self.verified,
-            "missing": self.missing,
-            "pictures": [path.name for path in self.pictures],
-            "seconds": self.seconds,
-        }
 
 
 @dataclass(frozen=True)
@@ -98,7 +68,9 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
     for text in texts:
         axis, equals, value = text.partition("=")
         if not equals or axis not in entry.grid:
-            raise BadInput(f"--only {text}: AXIS=VALUE is needed, with an axis out of {', '.join(entry.grid) or 'none'}")
+            raise BadInput(
+                f"--only {text}: AXIS=VALUE is needed, with an axis out of {', '.join(entry.grid) or 'none'}"
+            )
         if value not in map(str, entry.grid[axis]):
             raise BadInput(f"--only {text}: {entry.name} has {axis} = {', '.join(map(str, entry.grid[axis]))}")
         found[axis] = value
@@ -129,8 +101,8 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         if not spent.is_set():
             raise
         raise Incomplete(
-            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} of {len(listed)} runs left; what was done "
-            f"is kept and compared in {out / PAGE}: the same command goes on"
+            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} of {len(listed)} runs left; what was "
+            f"done is kept and compared in {out / PAGE}: the same command goes on"
         ) from None
     return _finish(made, out, listed, options, ledger)
 
@@ -201,7 +173,7 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
     outcome.missing = [step.name for step in listed if step not in done]
     outcome.rows = compare(entry, every, opened)
     outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
-    _write(outcome)
+    write(outcome)
     return outcome
 
 
@@ -209,7 +181,9 @@ def _others(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -
     """Runs of the whole grid that an earlier call made, with other points or seeds than this one."""
     seeds = range(max([options.seeds, *(int(s) + 1 for s in re.findall(r"seed-(\d+)", " ".join(_folders(out))))]))
     parts = ("validation", "test") if entry.choose else ("test",)
-    return finished([Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds])
+    return finished(
+        [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
+    )
 
 
 def _folders(out: Path) -> list[str]:
@@ -252,7 +226,9 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
     if not file.exists():
         strange = [path.name for path in out.iterdir() if not path.name.startswith(".")]
         if strange:
-            raise RunRefused(f"{out} is not empty and holds no experiment (it holds {min(strange)}): give another --out")
+            raise RunRefused(
+                f"{out} is not empty and holds no experiment (it holds {min(strange)}): give another --out"
+            )
         write_json(file, about)
         return
     unlike = next(differences(read_json(file), json.loads(json.dumps(about))), None)
@@ -285,7 +261,7 @@ def _analytic(entry: Entry, out: Path) -> Outcome:
 
     rows, pictures = FIGURES[entry.analytic](entry, out)
     outcome = Outcome(entry, out, rows, pictures)
-    _write(outcome)
+    write(outcome)
     return outcome
 
 
@@ -332,41 +308,3 @@ class _Ledger:
                 key = f"{what} {name}"
                 self.seconds[key] = round(self.seconds.get(key, 0.0) + time.monotonic() - began, 1)
                 write_json(self.path, self.seconds)
-
-
-def _write(outcome: Outcome) -> None:
-    write_json(outcome.out / RESULTS, outcome.to_json())
-    replace_file(outcome.out / PAGE, page(outcome).encode())
-
-
-def page(outcome: Outcome) -> str:
-    """The results as Markdown: the table of published and own numbers, pictures, runs and seconds."""
-    entry, quick = outcome.entry, " --quick" if outcome.quick else ""
-    lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
-    lines += [f"    vauban reproduce {entry.name}{quick} --out FOLDER", ""]
-    if outcome.quick:
-        lines += ["The quick version: fewer epochs, inputs and votes than published; it shows that the experiment runs.", ""]
-    lines += [entry.note, ""] if entry.note else []
-    if outcome.rows:
-        lines += ["| " + " | ".join([*headers(), "source"]) + " |", "| --- " * (len(headers()) + 1) + "|"]
-        shown = zip(table_rows(outcome.rows), outcome.rows, strict=True)
-        lines += ["| " + " | ".join([*cells, row.source]) + " |" for cells, row in shown]
-        lines += ["", _explained(outcome), ""]
-    lines += [f"![{path.stem}]({path.name})" for path in outcome.pictures if path.suffix == ".png"]
-    if outcome.verified:
-        lines += ["", "## Runs", "", "Each was verified from its votes, without the model:", ""]
-        lines += [f"- `{text}`" for text in outcome.verified]
-    if outcome.missing:
-        lines += ["", f"Not finished: {', '.join(outcome.missing)}."]
-    if outcome.seconds:
-        lines += ["", f"## Time: {sum(outcome.seconds.values()) / 60:.1f} minutes", ""]
-        lines += [f"- {name}: {seconds:.0f} s" for name, seconds in outcome.seconds.items()]
-    return "\n".join([*lines, ""])
-
-
-def _explained(outcome: Outcome) -> str:
-    several = any(row.seeds > 1 for row in outcome.rows)
-    spread = "over trainings" if several else "over inputs; that of another training is not part of it"
-    best = "Where several runs fit a published number, the best one is shown, as in the paper." if outcome.entry.grid else ""
-    chosen = "The run on test inputs was chosen by the validation inputs alone." if outcome.entry.choose else ""
-    return " ".join(text for text in (f"± is one standard error {spread}.", best, chosen) if text)

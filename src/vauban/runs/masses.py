@@ -28,8 +28,8 @@ def with_mass(certs: Certificates, threat: str, data: DataSection, mass: Any) ->
 
 
 def _masses(certs: Certificates, data: DataSection, whole: Any) -> NDArray[np.float64]:
-    """What the numbers of each certified input add up to, rounded up; the largest possible for a picture without mass. The data set
-    must be the run's."""
+    """What the numbers of each certified input add up to, rounded up; the largest possible for a picture without mass. The
+    data set must be the run's."""
     images = getattr(whole, "images", None)
     if images is None:
         raise BadInput(f"mass={whole!r}: a number is needed, or the run's data set as vauban.data.load returns it")

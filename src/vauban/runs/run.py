@@ -94,10 +94,10 @@ class Run(OpenedRun):
         with up to the sum of their alphas. `all_looks`: the claim that holds at all J looks of the manifest at once, alpha / J
         at each; `look` of the result says at which look each input has its radius.
 
-        `threat`: convert them to another threat; `mass`, for those to wasserstein: the most that the numbers of a picture add up to
-        (1 if pictures were normalised), or the run's data set, from which it is taken picture by picture. `smoothing`: the same views with another bound, such as
-        laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a sequential run proves only the claim that
-        it was stopped for.
+        `threat`: convert them to another threat; `mass`, for those to wasserstein: the most that the numbers of a picture add up
+        to (1 if pictures were normalised), or the run's data set, from which it is taken picture by picture. `smoothing`: the
+        same views with another bound, such as laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a
+        sequential run proves only the claim that it was stopped for.
         """
         changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
         asked = {key: value for key, value in changes.items() if value is not None}

@@ -15,7 +15,6 @@ from vauban.smoothing.base import Smoothing
 from vauban.smoothing.design_views import follow_bins, shown_shape, views_of_design
 from vauban.specs import Spec
 
-
 G = Callable[[float], float | Fraction] | Sequence[float | Fraction]
 
 
@@ -71,7 +70,9 @@ class Concave(Smoothing):
         parts = self.law.for_shape(x.shape[1:]).parts
         shown = [views_of_design(part, x[:, i : i + 1], words) for i, part in enumerate(parts)]
         # Of a two-part representation, all first parts come before all second parts.
-        return torch.cat([some.chunk(shown[0].shape[1], dim=1)[j] for j in range(shown[0].shape[1]) for some in shown], dim=1)
+        return torch.cat(
+            [some.chunk(shown[0].shape[1], dim=1)[j] for j in range(shown[0].shape[1]) for some in shown], dim=1
+        )
 
     def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         return follow_bins(views, change, self.law.representation)

@@ -29,9 +29,7 @@ class Flow(Smoothing):
 
     law: FlowLaw
 
-    def __init__(
-        self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact", mass: str = "one"
-    ):
+    def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact", mass: str = "one"):
         self.law = FlowLaw(one_sigma(sigma), law, ground, bound, mass)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
