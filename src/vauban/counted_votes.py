@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from vauban.errors import BadInput
-from vauban.laws.exact import Ballots, ExactLaw
-from vauban.laws.law import AnyLaw
+from vauban.laws.exact import Ballots
 from vauban.votes import BallotPiece, BallotVotes, Counts, checked_body, checked_line
 
 
@@ -21,19 +20,6 @@ class CountedInput:
 
     input: int
     counts: Counts
-
-
-def check_keep(keep: str | None, law: AnyLaw) -> str | None:
-    """What an exact run keeps, "counts" or None for ballots; refused where the law needs the vote of every view."""
-    if keep in (None, "ballots"):
-        return None
-    if keep != "counts":
-        raise BadInput(f"keep={keep!r}: counts or ballots is needed")
-    if not isinstance(law, ExactLaw):
-        raise BadInput(f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out")
-    if not law.counts_suffice:
-        raise BadInput(f"keep=counts: {law.spec} needs the vote of every view; leave it out, or write bound=margin")
-    return keep
 
 
 class CountedVotes(BallotVotes):
