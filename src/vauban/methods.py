@@ -18,19 +18,11 @@ from vauban.bounds.simultaneous import ALPHA_SPLIT, default_bounds
 from vauban.certificates import Certificates, derive, derive_exact, derive_sequential
 from vauban.counted_votes import CountedVotes
 from vauban.errors import BadInput, Incomplete
-from vauban.laws.exact import ExactLaw
+from vauban.laws.exact import ExactLaw, as_kept
 from vauban.laws.from_counts import refuse_too_few
 from vauban.laws.law import AnyLaw, Law
 from vauban.stopping.policies import Policy, Rule, policy, refuse_other_claims
-from vauban.validation import (
-    as_kept,
-    check_alpha,
-    check_k,
-    check_n0,
-    check_seconds,
-    check_votes,
-    refuse_sampled_settings,
-)
+from vauban.validation import check_alpha, check_k, check_n0, check_seconds, check_votes, refuse_sampled_settings
 from vauban.votes import BallotVotes, CountRequest, CountRequests, KeptCounts, SampledVotes, VoteTable, counts_at
 
 CERTIFY_VOTES, CHOOSING_VOTES = 100_000, 100

@@ -252,16 +252,3 @@ def check_way_of_running(backend: str | None, stochastic: str | None) -> None:
         choose("backend", backend, BACKENDS)
     if stochastic not in (None, "views", "rows"):
         raise BadInput(f"stochastic={stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None")
-
-
-def as_kept(keep: str | None, law: Any) -> str | None:
-    """What an exact run keeps, "counts" or None for ballots; refused where the law needs the vote of every view."""
-    if keep in (None, "ballots"):
-        return None
-    if keep != "counts":
-        raise BadInput(f"keep={keep!r}: counts or ballots is needed")
-    if not law.exact:
-        raise BadInput(f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out")
-    if not law.counts_suffice:
-        raise BadInput(f"keep=counts: {law.spec} needs the vote of every view; leave it out, or write bound=margin")
-    return keep
