@@ -133,9 +133,11 @@ def _print(outcome: Outcome) -> None:
     from vauban.reproduce.comparing import headers, table_rows
     from vauban.reproduce.outcome import PAGE
 
-    rows = table_rows(outcome.rows)
-    if rows:
-        common.print_table(headers(), rows, title=f"{outcome.entry.title}: {outcome.entry.source}")
+    done = [row for row in outcome.rows if row.done]
+    if done:
+        common.print_table(headers(), table_rows(done), title=f"{outcome.entry.title}: {outcome.entry.source}")
+    if len(done) < len(outcome.rows):
+        typer.echo(f"{len(outcome.rows) - len(done)} more published numbers belong to runs that are not made yet")
     for text in outcome.verified:
         typer.echo(f"verified: {text}")
     for path in outcome.pictures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _DASHES = ("-", "--", "-.", ":")
 _MOST_CORNERS = 400  # of a line that is drawn or written; leaving corners out never raises a certified accuracy
 _MOST_BANDS = 3
 _BINS = 30
+_WIDEST = 90  # characters of a line below the axis
 
 
 def plot(
@@ -72,7 +74,7 @@ def draw(
     bands = len(lines) <= _MOST_BANDS
     for line in lines:
         steps, accuracy = _steps(line, end)
-        width = 2.6 if line.kind == "best" else 1.6
+        width = 6 if line.kind == "best" else 1.6
         axes.step(steps, 100 * accuracy, where="pre", lw=width, label=line.label, **_style(line, lines, colour))
         if bands and line.kind == "certified" and line.claims is not None and not line.claims.exact:
             _band(axes, line, end, colour(line))
@@ -210,7 +212,7 @@ def _colours(lines: Sequence[Line]) -> Callable[[Line], Any]:
 
     def colour(line: Line) -> Any:
         if line.kind == "best":
-            return "black"
+            return "0.8"
         if line.kind == "attack" and by_line:
             return COLOURS[0]
         number = lines.index(line) if by_line else groups.index(line.group)
@@ -226,14 +228,19 @@ def _colours(lines: Sequence[Line]) -> Callable[[Line], Any]:
 def _style(line: Line, lines: Sequence[Line], colour: Callable[[Line], Any]) -> dict[str, Any]:
     """Colour, and a dash that tells the lines of one run apart where several runs are drawn; attacks are dotted."""
     if line.kind in ("attack", "best"):
-        return {"color": colour(line), "ls": ":" if line.kind == "attack" else "-"}
+        return {
+            "color": colour(line),
+            "ls": ":" if line.kind == "attack" else "-",
+            "zorder": 1 if line.kind == "best" else 2,
+        }
     several = len({other.group for other in lines if other.kind == "certified"}) > 1
     own = [other for other in lines if other.group == line.group and other.kind == "certified"]
     return {"color": colour(line), "ls": _DASHES[own.index(line) % len(_DASHES)] if several else "-"}
 
 
 def _describe_axes(axes: Any, threat: Any, end: float, ticks: Any, title: str) -> None:
-    axes.set(xlabel=f"radius: {threat.metric.rstrip(',')} ({threat.unit})", xlim=(0, end))
+    said = f"radius: {threat.metric.rstrip(',')} ({threat.unit})"
+    axes.set(xlabel="\n".join(wrap(said, _WIDEST)), xlim=(0, end))
     if threat.integer:
         axes.xaxis.set_major_locator(ticks(integer=True))
     axes.set_title(title, parse_math=False, fontsize=10)

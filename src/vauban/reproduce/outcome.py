@@ -63,9 +63,12 @@ def page(outcome: Outcome) -> str:
     lines += [entry.note, ""] if entry.note else []
     if outcome.rows:
         lines += ["| " + " | ".join([*headers(), "source"]) + " |", "| --- " * (len(headers()) + 1) + "|"]
-        shown = zip(table_rows(outcome.rows), outcome.rows, strict=True)
+        done = [row for row in outcome.rows if row.done]
+        shown = zip(table_rows(done), done, strict=True)
         lines += ["| " + " | ".join([*cells, row.source]) + " |" for cells, row in shown]
         lines += ["", _explained(outcome), ""]
+        left = len(outcome.rows) - len(done)
+        lines += [f"{left} more published numbers belong to runs that are not made yet.", ""] if left else []
     lines += [f"![{path.stem}]({path.name})" for path in outcome.pictures if path.suffix == ".png"]
     if outcome.verified:
         lines += ["", "## Runs", "", "Each was verified from its votes, without the model:", ""]
