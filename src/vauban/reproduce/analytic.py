@@ -90,7 +90,7 @@ def rops(entry: Entry, out: Path) -> Made:
     label, at every x, and at x = 0.3 with a radius to be certified."""
     places = np.linspace(0, 0.98, 50)
     first = {name: np.array([_largest_sigma(law, x, 0.0) for x in places]) for name, law in _NOISES.items()}
-    radii = np.linspace(0, 0.6, 31)
+    radii = np.linspace(0, 0.6, 13)
     second = {name: np.array([_largest_sigma(law, 0.3, r) for r in radii]) for name, law in _NOISES.items()}
     figure, panels = _figure(2)
     for axes, x, curves, label in (
@@ -137,12 +137,12 @@ def _largest_sigma(noise: Any, x: float, wanted: float) -> float:
         found = radius(law(sigma), np.array([p]), np.array([[1 - p]]))[0]
         return bool(found >= wanted)
 
-    sigmas = np.linspace(0.02, 4, 400)
+    sigmas = np.linspace(0.02, 4, 400 if wanted == 0 else 80)
     good = [sigma for sigma in sigmas if holds(float(sigma))]
     if not good:
         return math.nan
-    low, high = float(good[-1]), float(good[-1]) + 0.01
-    for _ in range(40):
+    low, high = float(good[-1]), float(good[-1] + sigmas[1] - sigmas[0])
+    for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
