@@ -16,7 +16,8 @@ RESULTS, PAGE = "results.json", "README.md"
 
 @dataclass
 class Outcome:
-    """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run."""
+    """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
+    `options`: of the command, as far as the results depend on them."""
 
     entry: Entry
     out: Path
@@ -26,6 +27,7 @@ class Outcome:
     missing: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     quick: bool = False
+    options: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -36,6 +38,7 @@ class Outcome:
             "source": self.entry.source,
             "vauban": __version__,
             "quick": self.quick,
+            "options": self.options.strip(),
             "compared": compared,
             "verified": self.verified,
             "missing": self.missing,
@@ -52,9 +55,9 @@ def write(outcome: Outcome) -> None:
 
 def page(outcome: Outcome) -> str:
     """The results as Markdown: the table of published and own numbers, pictures, runs and seconds."""
-    entry, quick = outcome.entry, " --quick" if outcome.quick else ""
+    entry = outcome.entry
     lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
-    lines += [f"    vauban reproduce {entry.name}{quick} --out FOLDER", ""]
+    lines += [f"    vauban reproduce {entry.name}{outcome.options} --out FOLDER", ""]
     if outcome.quick:
         lines += [
             "The quick version: fewer epochs, inputs and votes than published; it shows that the experiment runs.",

@@ -47,6 +47,15 @@ class Options:
     say: Callable[[str], None] = print
     bar: Callable[[str, int], Any] | None = None
 
+    @property
+    def text(self) -> str:
+        """Those on which results depend, as they are written."""
+        said = [f"--{name}" for name in ("quick", "printed") if getattr(self, name)]
+        said += [f"--{key} {value:g}" for key, value in self.settings.items()]
+        said += [f"--inputs {self.inputs}"] if self.inputs is not None else []
+        said += [f"--seeds {self.seeds}"] if self.seeds > 1 else []
+        return "".join(f" {option}" for option in said)
+
 
 def read_budget(text: str | None) -> float | None:
     """Seconds of a time such as 90s, 10m, 10min or 2h.
@@ -162,7 +171,7 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
     """Pack and verify the runs that are finished, compare, draw, and write the page."""
     from vauban.reproduce.pictures import draw_all
 
-    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick)
+    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
     done = finished(every)
     opened = Opened()
