@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vauban.poisoning.ensemble import Ensemble
     from vauban.poisoning.partitioning.partition import Partition
     from vauban.prediction import Predictions
+    from vauban.report.plots import plot
     from vauban.report.progress import Progress
     from vauban.runs.run import Run
     from vauban.smoothed import SmoothedClassifier
@@ -44,6 +45,7 @@ _MODULES = {
     "Partition": "vauban.poisoning.partitioning.partition",
     "CertifyPlan": "vauban.planning",
     "Predictions": "vauban.prediction",
+    "plot": "vauban.report.plots",
     "Progress": "vauban.report.progress",
     "Run": "vauban.runs.run",
     "SmoothedClassifier": "vauban.smoothed",
@@ -80,6 +82,7 @@ __all__ = [
     "derive",
     "ensemble",
     "losses",
+    "plot",
     "train",
     "wrap",
 ]

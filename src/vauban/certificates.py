@@ -218,14 +218,19 @@ class Certificates(Claims):
         assert numbers is not None
         return replace(self, index=numbers, truth=true)
 
-    def in_threat(self, target: str, shape: Sequence[int]) -> Certificates:
-        """The same claims converted to another threat, for inputs of this shape (see `laws.conversions`)."""
+    def in_threat(self, target: str, shape: Sequence[int], mass: ArrayLike | None = None) -> Certificates:
+        """The same claims converted to another threat, for inputs of this shape (see `laws.conversions`).
+
+        `mass` [m], for Wasserstein targets: what the numbers of each picture add up to at most; by default all white.
+        """
         if target == self.threat.name:
             return self
         if self.input_range != UNIT_RANGE and target != "linf":
             said = "anything" if self.input_range is None else f"in [{self.input_range[0]:g}, {self.input_range[1]:g}]"
             raise BadInput(f"conversions hold for inputs and attacks in [0,1]; these inputs were allowed to be {said}")
-        radii = convert(self.radius, self.threat, target, shape)
+        if mass is not None and not (target.startswith("wasserstein") and self.threat.name == "l1"):
+            raise BadInput(f"mass plays no part from {self.threat.name} to {target}, only from l1 to wasserstein")
+        radii = convert(self.radius, self.threat, target, shape, mass=mass)
         other = named(target)
         threat = other if other.integer else replace(other, ball=self.threat.ball)
         lost, notes = self.abstained | np.isnan(radii), (*self.notes, *implied(self.threat, target, shape))

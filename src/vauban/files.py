@@ -8,6 +8,7 @@ import json
 import os
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,12 +126,41 @@ def files_sha256(paths: str | Path | Iterable[str | Path]) -> dict[str, str] | N
     return found or None
 
 
+PACKED = ".gz"
+_MOST_UNPACKED = 1 << 30
+
+
+def packed(path: Path) -> Path:
+    """The name of the gzipped form of a file."""
+    return path.with_name(path.name + PACKED)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is this file, or its gzipped form."""
+    return path.exists() or packed(path).exists()
+
+
+def read_packed(path: Path) -> bytes:
+    """The content of a file, or of its gzipped form if only that is there; a missing file is empty."""
+    if path.exists() or not packed(path).exists():
+        return path.read_bytes() if path.exists() else b""
+    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        content = unpacking.decompress(packed(path).read_bytes(), _MOST_UNPACKED)
+    except zlib.error as problem:
+        raise Lie(f"{packed(path)} cannot be unpacked ({problem})") from None
+    if not unpacking.eof or unpacking.unused_data:
+        raise Lie(f"{packed(path)} is cut off, holds more than one file, or more than {_MOST_UNPACKED >> 30} GiB")
+    return content
+
+
 def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]:
     """Every complete line of the file, parsed, in order, and their length in bytes; a missing file is empty.
 
     A last line without its newline was cut off by a kill and is left out; any other bad line is refused with its number.
+    Where the file is missing and NAME.gz is there, its lines are read.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = read_packed(path)
     whole = content[: content.rfind(b"\n") + 1]
     found = []
     for number, raw in enumerate(whole.split(b"\n")[:-1], start=1):
@@ -150,6 +180,10 @@ class Log:
 
     def __init__(self, path: Path, valid_length: int):
         self._path = path
+        if packed(path).exists():
+            raise RunRefused(
+                f"{packed(path)} is gzipped, and votes are to be added: unpack it with gunzip, then continue"
+            )
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.ftruncate(self._file, valid_length)
         self._synced = time.monotonic()

@@ -16,8 +16,9 @@ import numpy as np
 
 from vauban.bounds.simultaneous import ALPHA_SPLIT, default_bounds
 from vauban.certificates import Certificates, derive, derive_exact, derive_sequential
+from vauban.counted_votes import CountedVotes
 from vauban.errors import BadInput, Incomplete
-from vauban.laws.exact import ExactLaw
+from vauban.laws.exact import ExactLaw, as_kept
 from vauban.laws.from_counts import refuse_too_few
 from vauban.laws.law import AnyLaw, Law
 from vauban.stopping.policies import Policy, Rule, policy, refuse_other_claims
@@ -34,7 +35,8 @@ class CertifySettings:
     """Every setting a certificate depends on besides the law; the manifest stores them unchanged.
 
     `label`: "given" certifies the true label, "votes" the one that n0 uncounted votes choose (exact: the winner). `stop`: when
-    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have only k and label.
+    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have only k and label, and `keep`:
+    "counts" keeps counts in place of ballots.
     """
 
     k: int = 1
@@ -44,6 +46,7 @@ class CertifySettings:
     stop: str | None = None
     label: str = "given"
     n0: int = 0
+    keep: str | None = None
 
     @classmethod
     def of(
@@ -60,6 +63,7 @@ class CertifySettings:
         n0: int | None = None,
         seconds: float | None = None,
         seed: int | None = None,
+        keep: str | None = None,
     ) -> CertifySettings:
         """Checked settings with defaults filled in; a setting that the law's method does not have is refused."""
         check_k(k, num_classes)
@@ -72,7 +76,8 @@ class CertifySettings:
             refuse_sampled_settings(
                 str(law.spec), stop=sequential, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
             )
-            return cls(k=int(k), label=label)
+            return cls(k=int(k), label=label, keep=as_kept(keep, law))
+        as_kept(keep, law)
         if seconds is not None:
             check_seconds(seconds)
             if not when.endless:
@@ -105,7 +110,8 @@ class CertifySettings:
     def to_json(self) -> dict[str, Any]:
         """Plain values; an exact method has only k and label."""
         values = {key: value for key, value in asdict(self).items() if value is not None}
-        return values if self.stop is not None else {"k": self.k, "label": self.label}
+        kept = {} if self.keep is None else {"keep": self.keep}
+        return values if self.stop is not None else {"k": self.k, "label": self.label, **kept}
 
 
 def looks_up_to(n: int) -> list[int]:
@@ -365,7 +371,8 @@ class ExactMethod(Method):
     def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> BallotVotes:
         if self.settings.label == "given" and truth is None:
             raise BadInput("there are no labels to certify: give them, or certify the votes' winner (label='votes')")
-        return BallotVotes(index, self.num_classes, self.listed.views, self.threshold is not None, truth)
+        kind = CountedVotes if self.settings.keep == "counts" else BallotVotes
+        return kind(index, self.num_classes, self.listed.views, self.threshold is not None, truth)
 
     def pending(self, votes: BallotVotes) -> list[int]:
         return np.flatnonzero(~votes.cast.all(axis=1)).tolist()
@@ -377,10 +384,14 @@ class ExactMethod(Method):
         where = votes.complete
         if not where:
             raise Incomplete("no input has all its votes yet: run the same certify command again to continue")
-        ballots = votes.ballots(where)
+        counts = votes.counts(where)
         given = votes.truth if self.settings.label == "given" else None
-        labels = ballots.winners if given is None else [given[p] for p in where]
-        return derive_exact(ballots, labels, self.listed, k=self.settings.k).about(votes.index, votes.truth, where)
+        labels = counts.argmax(axis=1) if given is None else [given[p] for p in where]
+        if isinstance(votes, CountedVotes):
+            certs = derive(counts, labels, self.listed, k=self.settings.k)
+        else:
+            certs = derive_exact(votes.ballots(where), labels, self.listed, k=self.settings.k)
+        return certs.about(votes.index, votes.truth, where)
 
     def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
         refuse_sampled_settings(str(law.spec), **{key: value for key, value in changes.items() if key != "k"})

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.counted_votes import CountedVotes
 from vauban.engine.enumerator import Enumerator
 from vauban.engine.network import device_name, refuse_nan, votes_of
 from vauban.engine.sampler import Sampler
@@ -176,6 +177,11 @@ def replay_exactly(
     """Cast the vote of every view of these positions; a vote that differs where there is no near tie is a `Lie`."""
     votes, found = record.votes, Found()
     assert isinstance(votes, BallotVotes)
+    if isinstance(votes, CountedVotes):
+        raise RunRefused(
+            "this machine has another arithmetic than the run's, which kept counts: which votes differ cannot be told, so "
+            "replay it on a machine like the run's"
+        )
     for position in chosen:
         first, before = 0, found.near
         for scores in sampler.scores(batch.inputs.values[position : position + 1]):

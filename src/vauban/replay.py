@@ -13,10 +13,12 @@ import numpy as np
 import torch
 
 from vauban import other_arithmetic
+from vauban.counted_votes import CountedVotes
 from vauban.engine.network import BaseClassifier, Model, threads
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
 from vauban.inputs import Batch, Inputs
+from vauban.laws.exact import Ballots
 from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
 from vauban.runs.manifest import Manifest, read_raw
@@ -245,7 +247,11 @@ def _replay_exactly(
     assert isinstance(votes, BallotVotes)
     for position in chosen:
         again = np.concatenate([some for _, some in sampler.cast(batch.inputs.values[position : position + 1])])
-        _refuse_other(votes.index[position], "view by view", votes.votes[position], again)
+        if isinstance(votes, CountedVotes):
+            counted = Ballots(again[None], votes.num_classes).counts[0]
+            _refuse_other(votes.index[position], "counts", votes.counts([position])[0], counted)
+        else:
+            _refuse_other(votes.index[position], "view by view", votes.votes[position], again)
         done(1)
     return len(chosen) * votes.views
 

@@ -169,6 +169,7 @@ class SmoothedClassifier(AsModule):
         nonce_from: str | None = None,
         nonce: str | None = None,
         picture: Callable[[Certificates], bytes | None] | None = None,
+        keep: str | None = None,
     ) -> Certificates:
         """How far each input of `x` [m, ...] may be changed while its label stays in the top k. [Jia2020] CERTIFY
 
@@ -188,25 +189,17 @@ class SmoothedClassifier(AsModule):
         "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
         its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
         `Progress`. `order`: positions in the order in which they are voted on; it changes no claim. `picture`: draws the
-        certificates as a PNG, which the folder keeps and seals.
+        certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in place of ballots, where an exact
+        law needs no order of views: a smaller folder, from which nothing can be derived that needs the vote of a view.
 
         `announce`: write the manifest and cast no vote; the result is empty and its note has the hash to publish. `nonce_from`:
         which one value, not known yet, will be the `nonce`, with which the same call then votes (docs/seeds-and-replay.md).
         """
         batch, law = self.collect(x, y, index), self.smoothing.law
         chosen = label or ("votes" if n0 is not None or batch.labels is None else "given")
+        asked_for: dict[str, Any] = {"k": k, "n": n, "alpha": alpha, "bounds": bounds, "stop": stop, "n0": n0}
         settings = CertifySettings.of(
-            law,
-            self.num_classes,
-            k=k,
-            n=n,
-            alpha=alpha,
-            bounds=bounds,
-            stop=stop,
-            label=chosen,
-            n0=n0,
-            seconds=seconds,
-            seed=seed,
+            law, self.num_classes, label=chosen, seconds=seconds, seed=seed, keep=keep, **asked_for
         )
         validation.check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
         asked = SeedRequest(seed, nonce_from, nonce)

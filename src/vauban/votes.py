@@ -275,6 +275,10 @@ class BallotVotes:
         """The ballots of these inputs."""
         return Ballots(self.votes[list(positions)], self.num_classes)
 
+    def counts(self, positions: Sequence[int]) -> Counts:
+        """Votes per class [n, c] of these inputs."""
+        return self.ballots(positions).counts
+
     def line(self, piece: BallotPiece, run: str) -> str:
         """The line that holds a piece in the run with identity `run`, without its newline."""
         packed = base64.b64encode(zlib.compress(_bytes(piece.votes, self.num_classes), 9)).decode()

@@ -183,3 +183,38 @@ def test_text_form_builds_the_same_and_wrong_ones_are_answered() -> None:
             build(wrong)
     with pytest.raises(BadInput, match="hides nothing"):
         Ablation(16).words(torch.Size([3, 4, 4]))
+
+
+@pytest.mark.parametrize("unit", ["pixel", "feature"])
+@pytest.mark.parametrize("null", ["mean", "standardised"])
+def test_null_may_have_a_value_for_each_channel(null: str, unit: str) -> None:
+    mean, std = (0.5, 0.25, 0.125), (0.2, 0.4, 0.5)
+    scaling = {"mean": mean} if null == "mean" else {"mean": mean, "std": std}
+    smoothing = Ablation(5, null=null, unit=unit, **scaling)
+    assert str(build(str(smoothing.spec)).spec) == str(smoothing.spec)
+    x = torch.randint(0, 256, (1, 3, 4, 4), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+    drawn = words(50, smoothing.words(torch.Size((3, 4, 4))))
+    views = smoothing.views(x, drawn, 255)
+    shown = Ablation(5, unit=unit).views(torch.full_like(x, 255), drawn, 255)[:, :3] == 1  # which numbers are kept
+    value, means, stds = x.float() / 255, torch.tensor(mean)[:, None, None], torch.tensor(std)[:, None, None]
+    if null == "mean":
+        assert torch.equal(views, torch.where(shown, value, means.expand_as(value)))
+    else:
+        scaled = (value - means) / stds
+        expected = torch.cat([torch.where(shown, scaled, 0.0), torch.where(shown, 1 - scaled, 0.0)], dim=1)
+        assert torch.allclose(views, expected, atol=1e-6)
+    hidden = torch.where(shown[7], x[0], 255 - x[0])[None]
+    assert torch.equal(smoothing.views(hidden, drawn[7:8], 255).view(torch.int32), views[7:8].view(torch.int32))
+
+
+def test_scaling_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(BadInput, match="have 3 channels"):
+        Ablation(5, null="mean", mean=[0.1, 0.2]).law.for_shape((3, 4, 4))
+    for text, message in (
+        ("ablation:retained=5,null=mean,mean=0.1/nan", "finite"),
+        ("ablation:retained=5,null=standardised,std=0", "above zero"),
+        ("ablation:retained=5,null=mean,std=2", "no effect"),
+        ("ablation:retained=5,mean=0.1/0.2", "no effect"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            build(text)

@@ -132,3 +132,23 @@ def test_text_form_builds_the_same() -> None:
     assert build("flow:sigma=0.01,ground=l2") == Flow(0.01, ground="l2")
     with pytest.raises(BadInput, match="two pixels"):
         Flow(0.1).words(torch.Size([3, 1, 1]))
+
+
+def test_views_may_have_the_mass_of_their_picture() -> None:
+    from vauban.smoothing import build
+
+    one, own = build("flow:sigma=0.01,ground=l2"), build("flow:sigma=0.01,ground=l2,mass=own")
+    x = torch.randint(0, 256, (2, 3, 4, 4), generator=torch.Generator().manual_seed(4), dtype=torch.uint8)
+    words = torch.randint(0, 2**62, (2, own.words(torch.Size((3, 4, 4)))), generator=torch.Generator().manual_seed(5))
+    mass = x.flatten(1).double().sum(dim=1) / 255
+    views = own.views(x, words, 255)
+    assert torch.allclose(views.flatten(1).sum(dim=1).double(), mass, rtol=1e-5)
+    assert torch.allclose(views, one.views(x, words, 255) * mass[:, None, None, None].float(), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(own.differentiable(x.float() / 255, words), views, rtol=1e-5, atol=1e-6)
+    assert not own.law.same_views(one.law)
+    assert own.law.threat.name == one.law.threat.name
+    assert "mass in all is not changed" in own.law.threat.unit
+    shifted = x.roll(1, dims=3)  # the same mass in every channel, moved by one pixel
+    assert torch.equal(
+        own.views(shifted, words, 255).flatten(1).sum(dim=1).round(), views.flatten(1).sum(dim=1).round()
+    )

@@ -55,6 +55,13 @@ NonceFromOption = Annotated[
         help="with --announce: which one value will be the nonce, WHO/WHAT, a round of a beacon or what a person will say"
     ),
 ]
+KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        help="exact smoothings: ballots keeps the vote of every view, counts only their numbers, where the proof needs no order "
+        "of views; a smaller folder [ballots]"
+    ),
+]
 NonceOption = Annotated[
     str | None, typer.Option(help="of an announced run: its nonce, 16 to 64 bytes in lower-case hex; votes begin")
 ]
@@ -113,6 +120,7 @@ def certify(
     device: common.DeviceOption = "auto",
     on: OnOption = None,
     extend: ExtendOption = None,
+    keep: KeepOption = None,
     seed: common.SeedOption = None,
     announce: AnnounceOption = False,
     nonce_from: NonceFromOption = None,
@@ -160,6 +168,7 @@ def certify(
         seed=seed,
         out=out,
         extend=extend,
+        keep=keep,
         on=on,
         progress=not json,
         announce=announce,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,6 +52,13 @@ def claim(
     threat: Annotated[
         str | None, typer.Option(help="convert the claims to another threat: l1, linf, l0, l0-features, patch, …")
     ] = None,
+    mass: Annotated[
+        str | None,
+        typer.Option(
+            help="with --threat wasserstein or wasserstein-l2 of an L1 run: what the numbers of a picture add up to at most (1 "
+            "if pictures were normalised), or the run's data set, whose own masses are taken [the largest possible]"
+        ),
+    ] = None,
     shape: Annotated[str | None, typer.Option(help="shape of the inputs of a text file, for example 3x32x32")] = None,
     patch: Annotated[
         str | None,
@@ -86,6 +93,7 @@ def claim(
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.report.wording import LABELS_FIXED
     from vauban.runs.foreign_counts import read_counts
+    from vauban.runs.masses import with_mass
     from vauban.runs.run import Run
     from vauban.validation import refuse_sampled_settings
 
@@ -130,7 +138,11 @@ def claim(
             raise BadInput("--patch is about patches, not about another threat: leave --threat out")
         _claim_patch(certs, patch, out, json)
         return
-    if threat is not None:
+    if mass is not None and (threat is None or not votes.is_dir()):
+        raise BadInput(f"--mass {mass} belongs to --threat wasserstein or wasserstein-l2 of a run folder: give both")
+    if threat is not None and mass is not None:
+        certs = with_mass(certs, threat, run.manifest.data, _read_mass(mass))
+    elif threat is not None:
         certs = certs.in_threat(threat, read_shape(shape) if sides is None else sides)
     if out and out.suffix == ".parquet":
         write_parquet(out, replace(of_counts(certs), radius=certs.radius, threat=certs.threat.name))
@@ -199,6 +211,16 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
     )
     if out:
         typer.echo(f"claims: {out}")
+
+
+def _read_mass(text: str) -> Any:
+    """A number, or the data set that is named."""
+    try:
+        return float(text)
+    except ValueError:
+        from vauban.data import load
+
+        return load(text)
 
 
 def read_shape(text: str | None) -> tuple[int, ...]:

@@ -20,10 +20,30 @@ from vauban.numerics import DOWN, PROBABILITY, UP
 from vauban.specs import Parameter, choose
 from vauban.threats import L0, L0_FEATURES, Threat
 
-NULLS = ("multichannel", "mean")
+NULLS = ("multichannel", "mean", "standardised")
 UNITS = ("pixel", "feature")
 
 _MAX_FEATURES = 10**7
+
+
+def per_channel(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    """The numbers of a setting that is one number or one for each channel."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def joined(value: float | tuple[float, ...]) -> str:
+    """Such a setting as text."""
+    return "/".join(map(repr, per_channel(value)))
+
+
+def read_numbers(text: str) -> float | tuple[float, ...]:
+    """Read one number, or several joined by /.
+
+    >>> read_numbers("0.5"), read_numbers("0.49/0.48/0.45")
+    (0.5, (0.49, 0.48, 0.45))
+    """
+    numbers = tuple(float(part) for part in text.split("/"))
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 @register
@@ -40,7 +60,8 @@ class AblationLaw(Law):
     lower bound: that is less than p as soon as C >= 1e12, so p' is skipped there and nothing is lost. With p' the radius is
     tight up to ties for every k, and not only "almost" ([Jia2022] Theorem 2): each rival's gap to the label is a whole number
     of views. It needs a base classifier that always gives the same answer to a view; `deterministic` False leaves it out.
-    `features` (d) is taken from the input's shape if it is not given.
+    `features` (d) is taken from the input's shape if it is not given. `mean` and `std`: one number, or one for each channel,
+    for the ways to write NULL that use them; the certificate does not depend on them.
 
     >>> law = AblationLaw(retained=45, features=784)
     >>> float(law.most(0.0, 8).round(4)), float(law.least(1.0, 8).round(4))
@@ -51,7 +72,8 @@ class AblationLaw(Law):
     null: str = "multichannel"
     unit: str = "pixel"
     features: int | None = None
-    mean: float = 0.5
+    mean: float | tuple[float, ...] = 0.5
+    std: float | tuple[float, ...] = 1.0
     deterministic: bool = True
     name: ClassVar[str] = "ablation"
     parameters: ClassVar[dict[str, Parameter]] = {
@@ -59,7 +81,8 @@ class AblationLaw(Law):
         "null": Parameter(lambda text: choose("way to write NULL", text, NULLS), "multichannel"),
         "unit": Parameter(lambda text: choose("unit", text, UNITS), "pixel"),
         "features": Parameter(int),
-        "mean": Parameter(float, 0.5),
+        "mean": Parameter(read_numbers, 0.5, example="0.49/0.48/0.45"),
+        "std": Parameter(read_numbers, 1.0),
     }
 
     def __post_init__(self) -> None:
@@ -73,10 +96,19 @@ class AblationLaw(Law):
             raise BadInput(f"features={self.features}: at most {_MAX_FEATURES:,} are supported")
         if self.features is not None and self.features <= self.retained:
             raise BadInput(f"retained={self.retained} of {self.features} {self.unit}s hides nothing: keep fewer")
-        if not math.isfinite(self.mean):
-            raise BadInput(f"mean={self.mean}: a finite number is needed, for example 0.5")
-        if self.null != "mean" and self.mean != 0.5:
-            raise BadInput(f"mean={self.mean} has no effect with null={self.null}: write null=mean,mean={self.mean}")
+        self._check_scaling()
+
+    def _check_scaling(self) -> None:
+        """Refuse means and deviations that are no numbers, or that this way to write NULL does not use."""
+        said = joined(self.mean)
+        if not all(map(math.isfinite, per_channel(self.mean))):
+            raise BadInput(f"mean={said}: a finite number is needed, for example 0.5, or one for each channel")
+        if not all(0 < value < math.inf for value in per_channel(self.std)):
+            raise BadInput(f"std={joined(self.std)}: a finite number above zero is needed, or one for each channel")
+        if self.null == "multichannel" and self.mean != 0.5:
+            raise BadInput(f"mean={said} has no effect with null={self.null}: write null=mean,mean={said}")
+        if self.null != "standardised" and self.std != 1.0:
+            raise BadInput(f"std={joined(self.std)} has no effect with null={self.null}: write null=standardised")
 
     @property
     def threat(self) -> Threat:
@@ -87,6 +119,10 @@ class AblationLaw(Law):
         pixels = math.prod(shape[1:] if self.unit == "pixel" and len(shape) == 3 else shape)
         if self.features not in (None, pixels):
             raise BadInput(f"features={self.features}, but inputs of shape {tuple(shape)} have {pixels} {self.unit}s")
+        channels = shape[0] if len(shape) == 3 else 1
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if isinstance(values, tuple) and len(values) != channels:
+                raise BadInput(f"{name}={joined(values)}: inputs of shape {tuple(shape)} have {channels} channels")
         return replace(self, features=pixels)
 
     @property

@@ -178,3 +178,16 @@ def random_offsets(seed: int, shape: Sequence[int], count: int) -> Ints:
 def digest(*arrays: NDArray[np.int64]) -> str:
     """A hash of integer arrays, for manifests."""
     return hashlib.sha256(b"".join(np.ascontiguousarray(a, dtype="<i8").tobytes() for a in arrays)).hexdigest()
+
+
+def as_kept(keep: str | None, law: AnyLaw) -> str | None:
+    """What an exact run keeps, "counts" or None for ballots; refused where the law needs the vote of every view."""
+    if keep in (None, "ballots"):
+        return None
+    if keep != "counts":
+        raise BadInput(f"keep={keep!r}: counts or ballots is needed")
+    if not isinstance(law, ExactLaw):
+        raise BadInput(f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out")
+    if not law.counts_suffice:
+        raise BadInput(f"keep=counts: {law.spec} needs the vote of every view; leave it out, or write bound=margin")
+    return keep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,9 @@ LAWS = ("laplace", "uniform")
 GROUNDS = {"l1": WASSERSTEIN, "l2": WASSERSTEIN_L2}
 BOUNDS = {"exact": "exact", "paper": "lecuyer"}
 
+MASSES = ("one", "own")
+_OWN_MASS = "pixels moved by the whole mass, of pictures whose mass in all is not changed"
+
 _ROOT_TWO = math.nextafter(math.sqrt(2), 2)
 
 
@@ -38,6 +41,8 @@ class FlowLaw(Law):
     D.4). In one dimension plans are unique and the shifts exact. `ground` l2: |z|_1 <= sqrt 2 |z|_2 makes r at most sqrt 2 r
     in l1 (Corollary D.3); in one dimension both grounds are the same, and l1 gives the larger radius. `bound`: "exact", or
     "paper" for the thesis' e^(+-r/b) p, which for the top class is R = b/2 log(p / (1 - p)), b = sigma / sqrt 2 (equation 5.18).
+    `mass`: "one", or "own": views are multiplied by the mass that the picture had, as the published code does. The claim is then
+    about attacks that leave this mass as it is: h(z) = f(m D(x, z)) with the same m for both pictures, and the proof is the same.
 
     Views are floating point even for 8-bit pictures: the picture divided by its mass and the noise are float64, and their sum
     is rounded to float32 once. The deviation of 0 does not account for that rounding.
@@ -50,6 +55,7 @@ class FlowLaw(Law):
     law: str = "laplace"
     ground: str = "l1"
     bound: str = "exact"
+    mass: str = "one"
     name: ClassVar[str] = "flow"
     on_grid: ClassVar[bool] = False
     proof_only: ClassVar[frozenset[str]] = frozenset({"bound", "ground"})
@@ -58,6 +64,7 @@ class FlowLaw(Law):
         "law": Parameter(str, default="laplace"),
         "ground": Parameter(str, default="l1"),
         "bound": Parameter(str, default="exact"),
+        "mass": Parameter(str, default="one"),
     }
 
     def __post_init__(self) -> None:
@@ -65,12 +72,14 @@ class FlowLaw(Law):
         choose("law of flow noise", self.law, LAWS)
         choose("ground metric", self.ground, GROUNDS)
         choose("bound under flow noise", self.bound, BOUNDS)
+        choose("mass of views", self.mass, MASSES)
         if self.law == "uniform" and self.bound != "exact":
             raise BadInput(f"bound={self.bound} is for Laplace noise: leave it out, or leave law=uniform out")
 
     @property
     def threat(self) -> Threat:
-        return GROUNDS[self.ground]
+        threat = GROUNDS[self.ground]
+        return threat if self.mass == "one" else replace(threat, unit=_OWN_MASS)
 
     @property
     def in_flow_space(self) -> LaplaceLaw | UniformLaw:

@@ -102,6 +102,8 @@ def _text(value: Any) -> str:
     """A parameter's value as text in a spec."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return "/".join(map(_text, value))
     return repr(value) if isinstance(value, float) else str(value)
 
 

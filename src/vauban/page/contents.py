@@ -118,8 +118,8 @@ def _votes(run: OpenedRun, certs: Claims) -> dict[str, Any]:
     if isinstance(run.votes, SampledVotes):
         anytime = run.manifest.settings.stop == "anytime"
         return found | {"lines": list(_lines(run.votes, certs, binding, anytime))}
-    lines = _ballot_lines(run.votes, binding)
-    if sum(map(len, lines)) <= _BALLOT_BYTES:
+    lines = _ballot_lines(run.votes, binding) if run.manifest.settings.keep != "counts" else []
+    if lines and sum(map(len, lines)) <= _BALLOT_BYTES:
         return found | {"ballots": lines}
     counts = [[int(i), row.tolist()] for i, row in zip(certs.index, certs.counts, strict=True)]
     return found | {"counts": counts}

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import Lie
+from vauban.files import is_there, packed, read_packed
 from vauban.runs.manifest import FILE, Manifest, required
 from vauban.runs.store import PICTURE, SEAL
 from vauban.seed import FILE as SEED_FILE
 from vauban.votes import MOST
 
-VOTE_FILES = ("tallies.jsonl", "ballots.jsonl", "ballots.npz")
+VOTE_FILES = ("tallies.jsonl", "ballots.jsonl", "ballots.npz", "counts.jsonl")
 _MOST = 2**31
 
 
@@ -29,18 +30,18 @@ def refuse_torn_lines(folder: Path, sealed: Collection[str]) -> None:
 
     Ballots may have one: a line of theirs may be written twice, and the second time be torn by a kill.
     """
-    for path in (folder / name for name in ("tallies.jsonl", "extensions.jsonl") if name in sealed):
-        with open(path, "rb") as file:
-            file.seek(-1, 2)
-            if file.read(1) != b"\n":
-                raise Lie(f"{path} ends within a line, which a sealed run does not have")
+    for path in (folder / name for name in ("tallies.jsonl", "counts.jsonl", "extensions.jsonl") if name in sealed):
+        if not read_packed(path).endswith(b"\n"):
+            raise Lie(f"{path} ends within a line, which a sealed run does not have")
 
 
 def refuse_second_votes(folder: Path, sealed: Collection[str]) -> None:
-    """Refuse a file of votes that the seal does not name."""
-    for name in VOTE_FILES:
-        if name not in sealed and (folder / name).exists():
-            raise Lie(f"{folder / name} exists, but the seal does not name it")
+    """Refuse a file of votes that the seal does not name, and one that is there both as it is and gzipped."""
+    for path in (folder / name for name in VOTE_FILES):
+        if path.name not in sealed and is_there(path):
+            raise Lie(f"{path if path.exists() else packed(path)} exists, but the seal does not name it")
+        if path.exists() and packed(path).exists():
+            raise Lie(f"{path} and {packed(path).name} both exist: a run has its votes once")
 
 
 def check_numbers(path: Path, manifest: Manifest) -> None:
@@ -82,7 +83,7 @@ def check_commitment(path: Path, commitment: Any) -> None:
 
 def other_files(folder: Path, sealed: Collection[str]) -> tuple[str, ...]:
     """A sentence about the files that no seal names, if there are any."""
-    own = {FILE, SEAL, SEED_FILE, PICTURE, *sealed}
+    own = {FILE, SEAL, SEED_FILE, PICTURE, *sealed, *(packed(folder / name).name for name in VOTE_FILES)}
     others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
     shown = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
     return (f"Files that the seal does not name and nothing checks: {shown}.",) if others else ()

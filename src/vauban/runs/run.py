@@ -9,6 +9,7 @@ from typing import Any
 from vauban.certificates import Certificates, Claims
 from vauban.laws.exact import Ballots
 from vauban.runs.manifest import Manifest, read_raw
+from vauban.runs.masses import with_mass
 from vauban.runs.opened import OpenedRun
 from vauban.runs.second_claims import derived
 from vauban.runs.store import RunRecord, extensions_of, read_record
@@ -50,7 +51,7 @@ class Run(OpenedRun):
         """Counts per class at every look: {number of votes: {input number: counts [c]}}; for ballots, at the number of views."""
         votes, found = self.votes, dict[int, dict[int, Counts]]()
         if isinstance(votes, BallotVotes):
-            counts = votes.ballots(votes.complete).counts
+            counts = votes.counts(votes.complete)
             return {votes.views: {votes.index[p]: row for p, row in zip(votes.complete, counts, strict=True)}}
         assert isinstance(votes, SampledVotes)
         for number, looks in zip(votes.index, votes.looks, strict=True):
@@ -60,8 +61,9 @@ class Run(OpenedRun):
 
     @property
     def ballots(self) -> Ballots | None:
-        """The vote of every view, for the inputs that are complete; None for a sampled smoothing."""
-        return self.votes.ballots(self.votes.complete) if isinstance(self.votes, BallotVotes) else None
+        """The vote of every view, for the inputs that are complete; None for a sampled smoothing, or where counts were kept."""
+        kept = isinstance(self.votes, BallotVotes) and self.manifest.settings.keep != "counts"
+        return self.votes.ballots(self.votes.complete) if isinstance(self.votes, BallotVotes) and kept else None
 
     @property
     def finished(self) -> bool:
@@ -83,6 +85,7 @@ class Run(OpenedRun):
         threat: str | None = None,
         smoothing: str | None = None,
         all_looks: bool = False,
+        mass: Any = None,
     ) -> Certificates:
         """Certificates for every input that has enough votes; other k, alpha, bounds or an earlier look n cost no votes.
 
@@ -91,14 +94,17 @@ class Run(OpenedRun):
         with up to the sum of their alphas. `all_looks`: the claim that holds at all J looks of the manifest at once, alpha / J
         at each; `look` of the result says at which look each input has its radius.
 
-        `threat`: convert them to another threat. `smoothing`: the same views with another bound, such as
-        laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a sequential run proves only the claim that
-        it was stopped for.
+        `threat`: convert them to another threat; `mass`, for those to wasserstein: the most that the numbers of a picture add up
+        to (1 if pictures were normalised), or the run's data set, from which it is taken picture by picture. `smoothing`: the
+        same views with another bound, such as laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a
+        sequential run proves only the claim that it was stopped for.
         """
         changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
         asked = {key: value for key, value in changes.items() if value is not None}
         certs = derived(self.record, asked, smoothing, all_looks)
-        return certs if threat is None else certs.in_threat(threat, self.manifest.data.shape)
+        if threat is None:
+            return certs
+        return with_mass(certs, threat, self.manifest.data, mass)
 
     def _names(self, certs: Claims) -> Sequence[str] | None:
         data = self.manifest.data

@@ -20,7 +20,7 @@ import numpy as np
 
 from vauban.certificates import COLUMNS, Certificates, Claims
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
-from vauban.files import Log, locked, read_json, read_lines, replace_file, sha256, write_json
+from vauban.files import Log, is_there, locked, read_json, read_lines, replace_file, sha256, write_json
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
@@ -164,7 +164,7 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     manifest = manifests.read(folder) if manifest is None else manifest
     if manifest.announced or (folder / NONCE_FILE).exists():
         nonce = read_nonce(folder, manifest.identity, manifest.announced) or nonce
-    if manifest.announced and nonce is None and (folder / SampledVotes.file).exists():
+    if manifest.announced and nonce is None and is_there(folder / SampledVotes.file):
         raise Lie(f"{folder} has votes and no {NONCE_FILE}: the votes of an announced run come after its nonce")
     run = manifest.binding(nonce)
     method = manifest.method

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -18,8 +20,10 @@ class Ablation(Smoothing):
     """`retained` pixels (all their channels) or features are kept, the others become NULL. [Levine2020]
 
     `null="multichannel"`: a number v is shown as (v, 1 - v) and NULL as (0, 0), which no value has; the first dimension
-    of a view is twice that of the input, all v first. `null="mean"`: NULL is the number `mean`, which a pixel may also have;
-    the certificate is the same.
+    of a view is twice that of the input, all v first. `null="standardised"`: the same with (v - `mean`) / `std` in place of v,
+    where NULL differs from every value and is not equally far from all ([Levine2023] chapter 2, footnote 3). `null="mean"`: NULL
+    is the number `mean`, which a pixel may also have. `mean` and `std` are one number, or one for each channel. The certificate
+    is the same for all.
 
     >>> Ablation(retained=45).view_shape(torch.Size([1, 28, 28]))
     torch.Size([2, 28, 28])
@@ -34,15 +38,16 @@ class Ablation(Smoothing):
         null: str = "multichannel",
         unit: str = "pixel",
         features: int | None = None,
-        mean: float = 0.5,
+        mean: float | Sequence[float] = 0.5,
+        std: float | Sequence[float] = 1.0,
     ):
-        self.law = AblationLaw(retained, null, unit, features, float(mean))
+        self.law = AblationLaw(retained, null, unit, features, _numbers(mean), _numbers(std))
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return draws_needed(*_population_and_chosen(self.law.for_shape(shape)))
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
-        return torch.Size([2 * shape[0], *shape[1:]]) if self.law.null == "multichannel" else shape
+        return shape if self.law.null == "mean" else torch.Size([2 * shape[0], *shape[1:]])
 
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         law = self.law.for_shape(x.shape[1:])
@@ -50,19 +55,40 @@ class Ablation(Smoothing):
         shown = x.reshape(len(x), -1, law.total).float()
         if law.null == "multichannel":
             shown = torch.cat([shown, (levels or 1) - shown], dim=1)
-        views = to_unit(shown, levels or 1) * kept
+        shown = to_unit(shown, levels or 1)
+        if law.null == "standardised":
+            mean, std = (self._by_channel(value, shown) for value in (law.mean, law.std))
+            scaled = (shown - mean) / std
+            shown = torch.cat([scaled, 1 - scaled], dim=1)
+        views = shown * kept
         if law.null == "mean":
-            views += (1 - kept) * law.mean
-        elif levels is None:
+            views += (1 - kept) * self._by_channel(law.mean, shown)
+        elif levels is None or law.null == "standardised":
             views += 0.0  # a hidden negative number leaves -0.0, from which its sign could be read
         return views.view(len(words), *self.view_shape(x.shape[1:]))
+
+    def _by_channel(self, value: float | tuple[float, ...], shown: torch.Tensor) -> torch.Tensor | float:
+        """A setting for numbers [n, groups, total]: by group if they are the channels of pixels, else by the part of the row."""
+        if not isinstance(value, tuple):
+            return value
+        numbers = torch.tensor(value, dtype=shown.dtype, device=shown.device)
+        if self.law.unit == "pixel":
+            return numbers[None, :, None]
+        return numbers.repeat_interleave(shown.shape[2] // len(value))[None, None, :]
 
     def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         if self.law.null == "multichannel":
             return follow_where_kept(views, change)
         law = self.law.for_shape(change.shape[1:])
-        moved = change.reshape(len(change), -1, law.total) * _kept(law, words)
-        return views + moved.view(views.shape)
+        moved = change.reshape(len(change), -1, law.total)
+        if law.null == "standardised":
+            moved = moved / self._by_channel(law.std, moved)
+            moved = torch.cat([moved, -moved], dim=1)
+        return views + (moved * _kept(law, words)).view(views.shape)
+
+
+def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:
+    return tuple(float(one) for one in value) if isinstance(value, Sequence) else float(value)
 
 
 def _kept(law: AblationLaw, words: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,8 @@ from vauban.specs import one_sigma
 class Flow(Smoothing):
     """The picture normalised to mass 1 over all channels, plus the divergence of a random flow. [Levine2023] Definition 5.3
 
-    Views are floating point even for 8-bit pictures (see `FlowLaw`), sum to 1 and may be negative. Inputs are pictures
+    Views are floating point even for 8-bit pictures (see `FlowLaw`), sum to 1 (with mass="own" to the mass of their picture, in
+    units of [0, 1]) and may be negative. Inputs are pictures
     [c, h, w] or [h, w], or lines [w]. A picture without mass, or with negative numbers, has no views: it is refused on the CPU,
     and its views are NaN on other devices, where a check would force synchronisation; `check` refuses it on any device.
 
@@ -28,8 +29,8 @@ class Flow(Smoothing):
 
     law: FlowLaw
 
-    def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact"):
-        self.law = FlowLaw(one_sigma(sigma), law, ground, bound)
+    def __init__(self, sigma: float, law: str = "laplace", ground: str = "l1", bound: str = "exact", mass: str = "one"):
+        self.law = FlowLaw(one_sigma(sigma), law, ground, bound, mass)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return edges(shape)
@@ -46,6 +47,8 @@ class Flow(Smoothing):
             vertical.view(count, channels, height - 1, width),
             horizontal.view(count, channels, height, width - 1),
         )
+        if self.law.mass == "own":
+            moved = moved * (x.flatten(1).double().sum(dim=1) / (levels or 1))[:, None, None, None]
         return moved.float().view(count, *x.shape[1:])
 
     def differentiable(self, x: torch.Tensor, words: torch.Tensor, levels: int | None = LEVELS) -> torch.Tensor:
@@ -54,7 +57,8 @@ class Flow(Smoothing):
         if levels is not None:
             rest = (mass.round() - mass).detach()
             mass = mass + torch.where(rest.abs() < ON_GRID, rest, 0)
-        return self.views(mass, words, None)
+        views = self.views(mass, words, None)
+        return views / (levels or 1) if self.law.mass == "own" else views
 
     def noise(self, words: torch.Tensor) -> torch.Tensor:
         """Flows, one per word, same shape: the inverse cdf of the law at 52 bits, in float64."""

@@ -125,9 +125,8 @@ _variant(
     _a3,
     "table-2.8-cifar",
     "[Levine2023] Table 2.8",
-    "NULL is the mean training pixel; Vauban has one number for all channels, and 0.4734 is the mean of the three. No other "
-    "settings are printed, so those of Table A.3 are used.",
-    smoothing=f"ablation:retained=75,null=mean,mean={sum(_CIFAR_MEAN) / 3:.4f}",
+    "NULL is the mean training pixel, channel by channel. No other settings are printed, so those of Table A.3 are used.",
+    smoothing=f"ablation:retained=75,null=mean,mean={'/'.join(map(str, _CIFAR_MEAN))}",
 )
 _variant(_a2, "003-mnist", "[Levine2020] Table 10", "The numbers of Table A.2 of [Levine2023].")
 _variant(_a3, "003-cifar", "[Levine2020] Table 11", "The numbers of Table A.3 of [Levine2023].")

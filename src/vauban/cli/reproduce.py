@@ -1,0 +1,146 @@
+"""vauban reproduce: published experiments, and your own, from one small file each."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vauban.cli import common
+from vauban.cli.common import example
+
+if TYPE_CHECKING:
+    from vauban.reproduce.outcome import Outcome
+
+
+@example(
+    "vauban reproduce --list",
+    "vauban reproduce ablation-mnist --quick --out results/ablation-mnist-quick",
+    "vauban reproduce ablation-cifar10 --only retained=75 --budget 10m --device cuda --out results/ablation-cifar10",
+    "vauban reproduce my-experiment.toml --out results/mine",
+)
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="entries out of --list, or .toml files of your own")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="folder of the results; of several entries, one folder in it for each"),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the entries, and exit")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="print the entries as files, to copy and change, and exit")
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="stop after this time (90s, 10m, 2h); the same command goes on [no limit]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="a version of about ten minutes on a CPU, of entries on MNIST")
+    ] = False,
+    printed: Annotated[
+        bool, typer.Option("--printed", help="train as the paper prints it, not by Vauban's recipe")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="AXIS=VALUE: only these points of the grid (repeat for more axes)"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, …")] = 1,
+    epochs: Annotated[float | None, typer.Option(help="epochs of training [the entry's, or the recipe's]")] = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="inputs to certify, first:last:step as in Python, such as ::10 [the entry's]")
+    ] = None,
+    data_folder: Annotated[
+        Path | None,
+        typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]"),
+    ] = None,
+    pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
+    device: common.DeviceOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Run published experiments: train what is missing, certify, verify, print published numbers beside ours, draw the figures.
+
+    An entry is a small TOML file (docs/reproduce.md). Everything goes into --out: run folders, weights, pictures, README.md with
+    the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on.
+    """
+    from vauban.errors import BadInput
+    from vauban.reproduce.entry import find, shipped
+
+    if listed:
+        _list(list(shipped().values()), json)
+        return
+    if not names:
+        raise BadInput("no entry is named: vauban reproduce --list shows them, and a .toml file is one too")
+    if show:
+        _show(names)
+        return
+    if out is None:
+        raise BadInput("--out is missing: give the folder of the results, such as --out results/mine")
+    entries = [find(name) for name in names]
+    from vauban.reproduce.running import Options, read_budget, read_only
+    from vauban.reproduce.running import reproduce as run
+
+    seconds, where = read_budget(budget), common.pick_device(device)
+    outcomes, began = [], time.monotonic()
+    for entry in entries:
+        options = Options(
+            device=where,
+            budget=None if seconds is None else max(1e-3, seconds - (time.monotonic() - began)),
+            quick=quick,
+            printed=printed,
+            seeds=seeds,
+            only=read_only(only or [], entry),
+            settings={} if epochs is None else {"epochs": epochs},
+            inputs=inputs,
+            folder=data_folder,
+            pack=pack,
+            progress=not json,
+            say=lambda text: typer.echo(text, err=True),
+            bar=None if json else lambda text, total: common.progress(text, total, "percent", False),
+        )
+        outcome = run(entry, out if len(entries) == 1 else out / entry.name, options)
+        outcomes.append(outcome)
+        if not json:
+            _print(outcome)
+    if json:
+        common.print_json([outcome.to_json() for outcome in outcomes])
+
+
+def _list(entries: list[Any], json: bool) -> None:
+    if json:
+        common.print_json(
+            [{"name": one.name, "title": one.title, "source": one.source, "kind": one.kind} for one in entries]
+        )
+        return
+    rows = []
+    for one in entries:
+        runs = {"runs": f"{len(one.points())} runs", "analytic": "formulas", "commands": "commands"}[one.kind]
+        rows.append([one.name, one.title, runs + (", --quick" if one.is_mnist else ""), one.source])
+    common.print_table(["name", "what", "made by", "source"], rows, numbers=False)
+
+
+def _show(names: list[str]) -> None:
+    from importlib.resources import files
+
+    from vauban.reproduce.entry import find
+
+    for name in names:
+        find(name)
+        path = Path(name) if name.endswith(".toml") else files("vauban.reproduce") / "entries" / f"{name}.toml"
+        typer.echo(path.read_text(encoding="utf-8"))
+
+
+def _print(outcome: Outcome) -> None:
+    from vauban.reproduce.comparing import headers, table_rows
+    from vauban.reproduce.outcome import PAGE
+
+    done = [row for row in outcome.rows if row.done]
+    if done:
+        common.print_table(headers(), table_rows(done), title=f"{outcome.entry.title}: {outcome.entry.source}")
+    if len(done) < len(outcome.rows):
+        typer.echo(f"{len(outcome.rows) - len(done)} more published numbers belong to runs that are not made yet")
+    for text in outcome.verified:
+        typer.echo(f"verified: {text}")
+    for path in outcome.pictures:
+        if path.suffix == ".png":
+            typer.echo(f"picture: {path}")
+    typer.echo(f"results: {outcome.out / PAGE}")

@@ -1,0 +1,242 @@
+"""Entries: one TOML file for each experiment, read and checked."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from vauban.errors import BadInput
+from vauban.specs import Spec
+
+WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "under-attack")
+"""Quantities that are compared: certified accuracy at a radius, median radius, accuracy with abstentions as errors, accuracy of
+the most voted label, accuracy of the base classifier on views; of attacks their median distance and the accuracy under them."""
+
+CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass")
+"""What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
+
+_TRAIN_KEYS = {"recipe", "printed", "smoothing", "model", "validate", "settings", "every", "limit", "data"}
+_CERTIFY_KEYS = {"inputs", "k", "n", "n0", "alpha", "bounds", "label", "stop", "precision", "data", "keep", "rows"}
+_CHOOSE_KEYS = {"inputs", "what", "radius", "k"}
+_QUICK_KEYS = {"grid", "settings", "inputs", "n", "n0", "limit", "model", "smoothing"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """Numbers as they are printed. `over`: "radius" or an axis of the grid, whose values are `x`; without it `y` is one number.
+
+    `at`: values of the grid's axes; where several runs fit, the best one counts, as where a paper reports the best of a sweep.
+    `y`: percentages, or radii for "median". `inputs`: on how many inputs, for their standard error. `part`: "validation" compares
+    the runs that choose among the grid.
+    """
+
+    source: str
+    what: str
+    y: tuple[float | None, ...]
+    x: tuple[Any, ...] = ()
+    over: str | None = None
+    at: Mapping[str, Any] = field(default_factory=dict)
+    radius: float = 0.0
+    claim: Mapping[str, Any] = field(default_factory=dict)
+    inputs: int | None = None
+    part: str = "test"
+    who: str = ""
+
+    def rows(self) -> Iterator[tuple[float | None, float, dict[str, Any]]]:
+        """Every number with its radius and the values of axes that it is about."""
+        for x, y in zip(self.x or (None,), self.y, strict=True):
+            if self.over == "radius":
+                yield y, float(x), dict(self.at)
+            else:
+                yield y, self.radius, {**self.at, **({} if self.over is None else {self.over: x})}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: one line for each of `lines`, which fix axes of the grid and what is claimed; or one for each run."""
+
+    name: str
+    title: str = ""
+    lines: tuple[Mapping[str, Any], ...] = ()
+    best: bool = False
+    published: bool = True
+    histogram: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment. `name`: its file's name. docs/reproduce.md explains every key."""
+
+    name: str
+    title: str
+    source: str
+    data: str = ""
+    smoothing: str = ""
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    certify: Mapping[str, Any] = field(default_factory=dict)
+    choose: Mapping[str, Any] = field(default_factory=dict)
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
+    analytic: str = ""
+    needs: str = ""
+    note: str = ""
+    published: tuple[Published, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """How it is made: "analytic" (formulas only), "commands" (other commands of Vauban), or "runs"."""
+        return "analytic" if self.analytic else "commands" if self.commands else "runs"
+
+    @property
+    def is_mnist(self) -> bool:
+        """Whether it is small enough for a quick version on a CPU."""
+        return self.kind == "runs" and Spec.parse(self.data).name == "mnist"
+
+    def points(self) -> list[dict[str, Any]]:
+        """The combinations of the grid's values, in order: the first are the headline."""
+        return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+    def located(self, folder: str | Path | None) -> Entry:
+        """The same experiment with its data in this folder; without one, in a folder imagenet here."""
+        there = str(folder or "imagenet")
+        train, certify = ({**part} for part in (self.train, self.certify))
+        for part in (train, certify):
+            if "data" in part:
+                part["data"] = str(part["data"]).replace("{folder}", there)
+        return replace(self, data=self.data.replace("{folder}", there), train=train, certify=certify)
+
+    def quickened(self) -> Entry:
+        """The same experiment in about ten minutes on a CPU: fewer epochs, inputs and votes, and the first points of the grid."""
+        if not self.is_mnist:
+            raise BadInput(f"{self.name} has no quick version: only entries on mnist have one; leave --quick out")
+        given = self.quick
+        grid = {axis: list(values)[:1] for axis, values in self.grid.items()} | dict(given.get("grid", {}))
+        settings = {**self.train.get("settings", {}), "epochs": 3, **given.get("settings", {})}
+        train = {**self.train, "settings": settings, "limit": given.get("limit", 20_000)}
+        train |= {key: given[key] for key in ("model",) if key in given}
+        certify = {**self.certify, "inputs": given.get("inputs", "::100")}
+        sampled = "n" in self.certify
+        certify |= {"n": given.get("n", 1_000)} if sampled else {}
+        certify |= {"n0": given.get("n0", 100)} if "n0" in self.certify else {}
+        choose = {**self.choose, "inputs": "50::100"} if self.choose else {}
+        return replace(
+            self,
+            grid=grid,
+            train=train,
+            certify=certify,
+            choose=choose,
+            smoothing=given.get("smoothing", self.smoothing),
+        )
+
+
+def shipped() -> dict[str, Entry]:
+    """The entries that come with Vauban, by name."""
+    folder = files("vauban.reproduce") / "entries"
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {name[:-5]: parse(name[:-5], (folder / name).read_text(encoding="utf-8")) for name in names}
+
+
+def find(name: str) -> Entry:
+    """The shipped entry of this name, or the one in the file of this name."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise BadInput(f"{name} does not exist: give a .toml file, or a name out of vauban reproduce --list")
+        return parse(path.stem, path.read_text(encoding="utf-8"))
+    known = shipped()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3)
+        meant = f" (did you mean {' or '.join(near)}?)" if near else ""
+        raise BadInput(f"{name!r} is no entry{meant}: vauban reproduce --list shows all, and a .toml file is one too")
+    return known[name]
+
+
+def parse(name: str, text: str) -> Entry:
+    """Read an entry; every key is checked, so that a misspelt one is not ignored."""
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise BadInput(f"{name}: this is no TOML ({problem})") from None
+    known = {one.name for one in fields(Entry)} - {"name", "pictures"} | {"picture"}
+    _refuse_unknown(name, said, known)
+    for key in ("title", "source"):
+        if not isinstance(said.get(key), str):
+            raise BadInput(f"{name}: {key} is missing: an entry needs a title and the source of what it reproduces")
+    for key, keys in (
+        ("train", _TRAIN_KEYS),
+        ("certify", _CERTIFY_KEYS),
+        ("choose", _CHOOSE_KEYS),
+        ("quick", _QUICK_KEYS),
+    ):
+        _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+    entry = Entry(
+        name,
+        **{key: value for key, value in said.items() if key not in ("published", "picture", "commands")},
+        commands=tuple(said.get("commands", ())),
+        published=tuple(_published(name, one) for one in said.get("published", ())),
+        pictures=tuple(_picture(name, number, one) for number, one in enumerate(said.get("picture", ()), start=1)),
+    )
+    return _checked(entry)
+
+
+def _checked(entry: Entry) -> Entry:
+    if entry.kind == "runs":
+        if not entry.data or not entry.smoothing:
+            raise BadInput(
+                f'{entry.name}: data and smoothing are needed, such as data = "mnist"; or analytic, or commands'
+            )
+        missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
+        if missing:
+            raise BadInput(
+                f"{entry.name}: smoothing names {{{min(missing)}}}, which is no axis of [grid]: add its values"
+            )
+    for one in entry.published:
+        axes = [one.over] if one.over not in (None, "radius") else []
+        unknown = [axis for axis in [*axes, *one.at] if axis not in entry.grid]
+        if unknown and entry.kind != "analytic":
+            raise BadInput(f"{entry.name}: published numbers speak of {unknown[0]!r}, which is no axis of [grid]")
+    return entry
+
+
+def _published(name: str, said: Mapping[str, Any]) -> Published:
+    where = f"{name}, [[published]]"
+    _refuse_unknown(
+        where, said, {"source", "what", "x", "y", "over", "at", "radius", "inputs", "part", "who", *CLAIM_KEYS}
+    )
+    y = said.get("y")
+    values = tuple(y) if isinstance(y, list) else (y,)
+    if said.get("what") not in WHAT:
+        raise BadInput(f"{where}: what = {said.get('what')!r}; one of {', '.join(WHAT)} is needed")
+    if "x" in said and len(said["x"]) != len(values):
+        raise BadInput(f"{where}: {len(said['x'])} values x and {len(values)} values y: one y for each x is needed")
+    if not said.get("source"):
+        raise BadInput(f"{where}: source is missing: say in which table or section of which paper the numbers are")
+    plain = {
+        key: said[key] for key in ("source", "what", "over", "at", "radius", "inputs", "part", "who") if key in said
+    }
+    claim = {key: said[key] for key in CLAIM_KEYS if key in said}
+    shown = tuple(None if value in (None, "none") else float(value) for value in values)
+    return Published(**plain, y=shown, x=tuple(said.get("x", ())), claim=claim)
+
+
+def _picture(name: str, number: int, said: Mapping[str, Any]) -> Picture:
+    _refuse_unknown(f"{name}, [[picture]]", said, {one.name for one in fields(Picture)})
+    values = dict(said) | {"lines": tuple(said.get("lines", ()))}
+    return Picture(**{"name": f"figure-{number}", **values})
+
+
+def _refuse_unknown(where: str, said: Mapping[str, Any], known: set[str]) -> None:
+    for key in said:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            raise BadInput(f"{where}: {key} is no key of an entry{meant}; known: {', '.join(sorted(known))}")

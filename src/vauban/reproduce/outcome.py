@@ -1,0 +1,96 @@
+"""What an entry gave: published numbers beside ours, pictures, verified runs and seconds; as JSON and as a page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vauban import __version__
+from vauban.files import replace_file, write_json
+from vauban.reproduce.comparing import Compared, headers, table_rows
+from vauban.reproduce.entry import Entry
+
+RESULTS, PAGE = "results.json", "README.md"
+
+
+@dataclass
+class Outcome:
+    """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
+    `options`: of the command, as far as the results depend on them."""
+
+    entry: Entry
+    out: Path
+    rows: list[Compared] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    verified: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    quick: bool = False
+    options: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        compared = [{**asdict(row), "difference": row.difference} for row in self.rows]
+        return {
+            "entry": self.entry.name,
+            "title": self.entry.title,
+            "source": self.entry.source,
+            "vauban": __version__,
+            "quick": self.quick,
+            "options": self.options.strip(),
+            "compared": compared,
+            "verified": self.verified,
+            "missing": self.missing,
+            "pictures": [path.name for path in self.pictures],
+            "seconds": self.seconds,
+        }
+
+
+def write(outcome: Outcome) -> None:
+    """Write the results as JSON, and as a page."""
+    write_json(outcome.out / RESULTS, outcome.to_json())
+    replace_file(outcome.out / PAGE, page(outcome).encode())
+
+
+def page(outcome: Outcome) -> str:
+    """The results as Markdown: the table of published and own numbers, pictures, runs and seconds."""
+    entry = outcome.entry
+    lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
+    lines += [f"    vauban reproduce {entry.name}{outcome.options} --out FOLDER", ""]
+    if outcome.quick:
+        lines += [
+            "The quick version: fewer epochs, inputs and votes than published; it shows that the experiment runs.",
+            "",
+        ]
+    lines += [entry.note, ""] if entry.note else []
+    if outcome.rows:
+        lines += ["| " + " | ".join([*headers(), "source"]) + " |", "| --- " * (len(headers()) + 1) + "|"]
+        done = [row for row in outcome.rows if row.done]
+        shown = zip(table_rows(done), done, strict=True)
+        lines += ["| " + " | ".join([*cells, row.source]) + " |" for cells, row in shown]
+        lines += ["", _explained(outcome), ""]
+        left = len(outcome.rows) - len(done)
+        lines += [f"{left} more published numbers belong to runs that are not made yet.", ""] if left else []
+    lines += [f"![{path.stem}]({path.name})" for path in outcome.pictures if path.suffix == ".png"]
+    if outcome.verified:
+        lines += ["", "## Runs", "", "Each was verified from its votes, without the model:", ""]
+        lines += [f"- `{text}`" for text in outcome.verified]
+    if outcome.missing:
+        lines += ["", f"Not finished: {', '.join(outcome.missing)}."]
+    if outcome.seconds:
+        lines += ["", f"## Time: {sum(outcome.seconds.values()) / 60:.1f} minutes", ""]
+        lines += [f"- {name}: {seconds:.0f} s" for name, seconds in outcome.seconds.items()]
+    return "\n".join([*lines, ""])
+
+
+def _explained(outcome: Outcome) -> str:
+    several = any(row.seeds > 1 for row in outcome.rows)
+    spread = "over trainings" if several else "over inputs; that of another training is not part of it"
+    best = (
+        "Where several runs fit a published number, the best one is shown, as in the paper."
+        if outcome.entry.grid
+        else ""
+    )
+    chosen = "The run on test inputs was chosen by the validation inputs alone." if outcome.entry.choose else ""
+    return " ".join(text for text in (f"± is one standard error {spread}.", best, chosen) if text)

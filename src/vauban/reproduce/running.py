@@ -1,0 +1,319 @@
+"""Runs an entry: trains what is missing, certifies, verifies, compares and draws; the same call goes on where one was stopped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vauban.errors import BadInput, Incomplete, RunRefused
+from vauban.files import differences, read_json, replace_file, write_json
+from vauban.reproduce import steps as doing
+from vauban.reproduce.comparing import Opened, compare, finished, measured
+from vauban.reproduce.entry import Entry
+from vauban.reproduce.outcome import PAGE, Outcome, write
+from vauban.reproduce.steps import Step
+
+ABOUT, LEDGER = "entry.json", "ledger.json"
+_LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
+    place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
+    place of the entry's; `folder`: where its data are; `pack`: gzip the votes of finished runs; `say` is told of every step;
+    `bar` makes a progress bar."""
+
+    device: str = "cpu"
+    budget: float | None = None
+    quick: bool = False
+    printed: bool = False
+    seeds: int = 1
+    only: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: str | None = None
+    folder: Path | None = None
+    pack: bool = True
+    progress: bool = True
+    say: Callable[[str], None] = print
+    bar: Callable[[str, int], Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """Those on which results depend, as they are written."""
+        said = [f"--{name}" for name in ("quick", "printed") if getattr(self, name)]
+        said += [f"--{key} {value:g}" for key, value in self.settings.items()]
+        said += [f"--inputs {self.inputs}"] if self.inputs is not None else []
+        said += [f"--seeds {self.seeds}"] if self.seeds > 1 else []
+        return "".join(f" {option}" for option in said)
+
+
+def read_budget(text: str | None) -> float | None:
+    """Seconds of a time such as 90s, 10m, 10min or 2h.
+
+    >>> read_budget("10m")
+    600.0
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h)", text.strip())
+    if not found or float(found[1]) <= 0:
+        raise BadInput(f"--budget {text}: a time above zero is needed, such as 90s, 10m or 2h")
+    return float(found[1]) * _LENGTHS[found[2]]
+
+
+def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
+    """Restrictions of the grid, each AXIS=VALUE."""
+    found = {}
+    for text in texts:
+        axis, equals, value = text.partition("=")
+        if not equals or axis not in entry.grid:
+            raise BadInput(
+                f"--only {text}: AXIS=VALUE is needed, with an axis out of {', '.join(entry.grid) or 'none'}"
+            )
+        if value not in map(str, entry.grid[axis]):
+            raise BadInput(f"--only {text}: {entry.name} has {axis} = {', '.join(map(str, entry.grid[axis]))}")
+        found[axis] = value
+    return found
+
+
+def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
+    """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
+    made = (entry.quickened() if options.quick else entry).located(options.folder)
+    made = replace(made, train={**made.train, "settings": {**made.train.get("settings", {}), **options.settings}})
+    if options.inputs is not None:
+        made = replace(made, certify={**made.certify, "inputs": options.inputs})
+    _refuse_missing_data(made)
+    out.mkdir(parents=True, exist_ok=True)
+    _begin(made, out, options)
+    if made.kind == "analytic":
+        return _analytic(made, out)
+    listed, spent, ledger = _steps(made, out, options), threading.Event(), _Ledger(out / LEDGER)
+    try:
+        with _within(options.budget, spent):
+            _run_all(made, listed, options, ledger)
+            if made.choose:
+                chosen = _chosen(made, out, options, listed)
+                listed += chosen
+                _run_all(made, chosen, options, ledger)
+    except KeyboardInterrupt:
+        outcome = _finish(made, out, listed, options, ledger)
+        if not spent.is_set():
+            raise
+        raise Incomplete(
+            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} of {len(listed)} runs left; what was "
+            f"done is kept and compared in {out / PAGE}: the same command goes on"
+        ) from None
+    return _finish(made, out, listed, options, ledger)
+
+
+def _steps(entry: Entry, out: Path, options: Options) -> list[Step]:
+    """The runs of an entry; where the test run is chosen among the grid, first those on validation inputs."""
+    part = "validation" if entry.choose else "test"
+    points = [p for p in entry.points() if all(str(p.get(axis)) == value for axis, value in options.only.items())]
+    return [Step(entry, out, point, seed, part) for point in points for seed in range(options.seeds)]
+
+
+def _chosen(entry: Entry, out: Path, options: Options, listed: Sequence[Step]) -> list[Step]:
+    """The runs on test inputs of the point that is best on validation inputs."""
+    opened, how = Opened(), entry.choose
+    scores: dict[str, list[float]] = {}
+    for step in listed:
+        value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
+        scores.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
+    best = json.loads(max(scores, key=lambda point: sum(scores[point]) / len(scores[point])))
+    return [Step(entry, out, best, seed) for seed in range(options.seeds)]
+
+
+def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger) -> None:
+    for number, step in enumerate(listed, start=1):
+        where = f"[{number}/{len(listed)}] {step.name}"
+        if entry.kind == "commands":
+            options.say(f"{where}: {len(step.commands)} commands")
+            with ledger.timed(step.name, "commands"):
+                doing.run_commands(step, options.device)
+            continue
+        if not step.weights.exists():
+            options.say(f"{where}: training {step.weights.name}")
+            with ledger.timed(step.weights.stem, "training"):
+                _train(step, options)
+        with ledger.timed(step.name, "certifying") as timing:
+            options.say(f"{where}: certifying {step.smoothing}")
+            timing.counts = doing.certify(step, options.device, options.progress)
+
+
+def _train(step: Step, options: Options) -> None:
+    if options.bar is None:
+        doing.train(step, options.device, options.printed)
+        return
+    with options.bar(f"training {step.weights.stem}", 100) as advance:
+        shown = 0
+
+        def callback(progress: Any) -> None:
+            nonlocal shown
+            now = 100 * progress.step // progress.steps
+            advance(now - shown)
+            shown = now
+
+        doing.train(step, options.device, options.printed, callback)
+
+
+def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
+    """Pack and verify the runs that are finished, compare, draw, and write the page."""
+    from vauban.reproduce.pictures import draw_all
+
+    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
+    every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
+    done = finished(every)
+    opened = Opened()
+    for step in done:
+        if options.pack:
+            pack(step.run)
+        outcome.verified.append(_verified(step))
+    outcome.missing = [step.name for step in listed if step not in done]
+    outcome.rows = compare(entry, every, opened)
+    outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
+    write(outcome)
+    return outcome
+
+
+def _others(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -> list[Step]:
+    """Runs of the whole grid that an earlier call made, with other points or seeds than this one."""
+    seeds = range(max([options.seeds, *(int(s) + 1 for s in re.findall(r"seed-(\d+)", " ".join(_folders(out))))]))
+    parts = ("validation", "test") if entry.choose else ("test",)
+    return finished(
+        [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
+    )
+
+
+def _folders(out: Path) -> list[str]:
+    runs = out / doing.RUNS
+    return sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
+
+
+def _verified(step: Step) -> str:
+    from vauban.runs.verify import verify_run
+
+    verdict = verify_run(step.run)
+    return f"{step.name}: {verdict.inputs:,} inputs, {verdict.votes:,} votes"
+
+
+def pack(run: Path) -> None:
+    """Gzip the votes of a sealed run, which verify reads as they are; nothing else changes."""
+    from vauban.runs.store import SEAL
+
+    for name in (str(name) for name in read_json(run / SEAL) if str(name).endswith("s.jsonl")):
+        plain = run / name
+        if plain.is_file() and name != "extensions.jsonl":
+            replace_file(run / f"{name}.gz", gzip.compress(plain.read_bytes(), 9, mtime=0))
+            plain.unlink()
+
+
+def _begin(entry: Entry, out: Path, options: Options) -> None:
+    """Keep what the folder is about; a folder with another experiment is refused."""
+    about = {
+        "entry": entry.name,
+        "quick": options.quick,
+        "printed": options.printed,
+        "data": entry.data,
+        "smoothing": entry.smoothing,
+        "train": dict(entry.train),
+        "certify": dict(entry.certify),
+        "choose": dict(entry.choose),
+        "commands": list(entry.commands),
+    }
+    file = out / ABOUT
+    if not file.exists():
+        strange = [path.name for path in out.iterdir() if not path.name.startswith(".")]
+        if strange:
+            raise RunRefused(
+                f"{out} is not empty and holds no experiment (it holds {min(strange)}): give another --out"
+            )
+        write_json(file, about)
+        return
+    unlike = next(differences(read_json(file), json.loads(json.dumps(about))), None)
+    if unlike is not None:
+        raise RunRefused(f"{out} holds another experiment ({unlike}): give the same options, or another --out")
+
+
+def _refuse_missing_data(entry: Entry) -> None:
+    """Say which files an entry needs where they are not there, before anything is trained."""
+    if entry.kind != "runs":
+        return
+    from vauban.data import load_some
+    from vauban.data.kinds import KINDS
+    from vauban.data.registry import with_split
+
+    for split in ("train", "test"):
+        given = with_split(str((entry.train if split == "train" else entry.certify).get("data", entry.data)), split)
+        found = KINDS[given.name].found
+        if found is not None and "path" not in given.params and found():
+            continue
+        try:
+            load_some(given, 1, 1)
+        except (BadInput, OSError) as problem:
+            needs = f"; needed: {entry.needs}" if entry.needs else ""
+            raise BadInput(f"{entry.name} needs data that are not here: {problem}{needs}") from None
+
+
+def _analytic(entry: Entry, out: Path) -> Outcome:
+    from vauban.reproduce.analytic import FIGURES
+
+    rows, pictures = FIGURES[entry.analytic](entry, out)
+    outcome = Outcome(entry, out, rows, pictures)
+    write(outcome)
+    return outcome
+
+
+@contextmanager
+def _within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
+    """Interrupt what runs inside, as Ctrl-C does, once the time is over; `spent` then says so."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop() -> None:
+        spent.set()
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
+class _Timing:
+    counts = True
+
+
+class _Ledger:
+    """Seconds of every step, added up over all calls."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.seconds: dict[str, float] = read_json(path) if path.exists() else {}
+
+    @contextmanager
+    def timed(self, name: str, what: str) -> Iterator[_Timing]:
+        began, timing = time.monotonic(), _Timing()
+        try:
+            yield timing
+        finally:
+            if timing.counts:
+                key = f"{what} {name}"
+                self.seconds[key] = round(self.seconds.get(key, 0.0) + time.monotonic() - began, 1)
+                write_json(self.path, self.seconds)

@@ -1,0 +1,197 @@
+"""The steps of an entry: which weights are trained and which runs are certified, and how each is done."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.reproduce.entry import Entry
+
+RUNS, WEIGHTS = "runs", "weights"
+_TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of an entry: a point of its grid, a seed of training, and which part of the data it certifies."""
+
+    entry: Entry
+    out: Path
+    point: Mapping[str, Any]
+    seed: int = 0
+    part: str = "test"
+
+    @property
+    def name(self) -> str:
+        """Its folder's name: the values of the grid's axes, the seed where it is not 0."""
+        said = [f"{axis}-{value}" for axis, value in self.point.items()] or ["run"]
+        said += [f"seed-{self.seed}"] if self.seed else []
+        said += [self.part] if self.part != "test" else []
+        return re.sub(r"[^A-Za-z0-9.,_-]+", "_", ",".join(said))
+
+    @property
+    def run(self) -> Path:
+        """Its run folder."""
+        return self.out / RUNS / self.name
+
+    @property
+    def smoothing(self) -> str:
+        """The views that vote."""
+        return self.entry.smoothing.format(**self.point)
+
+    @property
+    def trained_smoothing(self) -> str:
+        """The views that the network is trained on; those that vote, unless the entry names others."""
+        return str(self.entry.train.get("smoothing", self.entry.smoothing)).format(**self.point)
+
+    @property
+    def weights(self) -> Path:
+        """The file of its weights; points that are trained alike share one."""
+        text = re.sub(r"[^A-Za-z0-9.,=-]+", "_", self.trained_smoothing)
+        model = re.sub(r"[^A-Za-z0-9.-]+", "_", str(self.entry.train.get("model", "")).format(**self.point))
+        name = "-".join([text, *([model] if model else []), *([f"seed{self.seed}"] if self.seed else [])])
+        return self.out / WEIGHTS / f"{name}.safetensors"
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands of an entry that is made by commands, as words; {out}, {run} and the axes of the grid are filled in."""
+        filled = {"out": str(self.out), "run": str(self.run), "seed": str(self.seed), **self.point}
+        return [[word.format(**filled) for word in shlex.split(text)] for text in self.entry.commands]
+
+
+def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
+    """Train the weights of a step unless they are there; whether anything was done."""
+    from torch import Size
+
+    from vauban.data import load_some
+    from vauban.data.registry import with_split
+    from vauban.models import canonical, fitting_views
+    from vauban.smoothing import build
+    from vauban.training import Recipe, Validation, split
+    from vauban.training import train as run
+    from vauban.training.recipes import named
+
+    if step.weights.exists():
+        return False
+    given, smoothing = step.entry.train, build(step.trained_smoothing)
+    data = str(given.get("data", step.entry.data))
+    recipe_name = given.get("printed" if printed else "recipe") or given.get("recipe") or given.get("printed")
+    chosen = named(recipe_name, smoothing=step.trained_smoothing, data=data) if recipe_name else None
+    if chosen is not None and chosen.missing:
+        raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
+    base = chosen.recipe if chosen else Recipe()
+    recipe = Recipe.from_options(base, {"seed": step.seed, **given.get("settings", {})})
+    pictures = load_some(with_split(data, "train"), given.get("every", 1), given.get("limit"))
+    model = str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
+    if not model:
+        raise BadInput(f"{step.entry.name}: [train] names neither a model nor a recipe: give one of them")
+    shape = smoothing.view_shape(Size(pictures.images.shape[1:]))
+    validation, held = None, int(given.get("validate", 0))
+    if held:
+        pictures, out = split(pictures, held, recipe.seed)
+        validation = Validation(out)
+    step.weights.parent.mkdir(parents=True, exist_ok=True)
+    trained = run(
+        canonical(fitting_views(model, shape, pictures.num_classes)), pictures, smoothing, recipe,
+        out=step.weights, validation=validation, device=device, callbacks=[] if callback is None else [callback],
+    )  # fmt: skip
+    if not trained.finished:
+        raise Incomplete(f"training {step.weights.name} was stopped; the same command goes on")
+    return True
+
+
+def certify(step: Step, device: str, progress: bool) -> bool:
+    """Certify the inputs of a step into its run folder; whether anything was done. An interrupted run is resumed."""
+    from vauban.models import load as load_model
+    from vauban.report.curve import png
+    from vauban.runs.store import SEAL
+    from vauban.smoothed import SmoothedClassifier
+    from vauban.smoothing import build
+
+    if (step.run / SEAL).exists():
+        return False
+    given = step.entry.certify
+    inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
+    base = load_model(step.weights, None, device)
+    options = {key: given[key] for key in ("precision", "rows") if key in given}
+    smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
+    settings = {key: given[key] for key in ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep") if key in given}
+    smoothed.certify(inputs, out=step.run, progress=progress, picture=lambda certs: png([certs]), **settings)
+    return True
+
+
+def _inputs_of(step: Step) -> str:
+    inputs = step.entry.choose["inputs"] if step.part == "validation" else step.entry.certify.get("inputs", "")
+    return str(inputs).format(**step.point)
+
+
+def chosen_inputs(spec: str, text: str) -> Any:
+    """The inputs first:last:step of the test split of a data set, as Python's slices; empty for all.
+
+    A selection that begins at 0 is kept as a rule, which verify can check; any other is one by hand.
+    """
+    from vauban.data import load, load_some
+    from vauban.data.registry import with_split
+
+    whole = with_split(spec, "test")
+    if not text or text == "all":
+        return load(whole)
+    found = re.fullmatch(r"(\d*):(\d*)(?::([1-9]\d*))?", text)
+    if not found:
+        raise BadInput(f"inputs = {text!r}: all, or first:last:step is needed, such as ::20 or 5000:10000")
+    first, last, every = (int(part) if part else None for part in found.groups())
+    step = every or 1
+    if not first:
+        return load_some(whole, step, None if last is None else max(1, -(-last // step)))
+    data = load(whole)
+    numbers = np.arange(len(data), dtype=np.int64)[first:last:step]
+    if not len(numbers):
+        raise BadInput(f"inputs = {text!r} selects none of {len(data):,} inputs: give other numbers")
+    from vauban.runs.sections import Selection
+
+    return replace(
+        data,
+        images=data.images[numbers],
+        labels=None if data.labels is None else data.labels[numbers],
+        names=None if data.names is None else tuple(data.names[i] for i in numbers),
+        index=data.index[numbers],
+        taken=Selection(data.selection.size, data.selection.sha256),
+    )
+
+
+def run_commands(step: Step, device: str) -> bool:
+    """Run the commands of a step, one after the other, unless its result is there; each continues where it was stopped."""
+    done = step.out / "done" / step.name
+    if done.exists():
+        return False
+    for words in step.commands:
+        takes = words[1:2] and words[1] in _TAKE_A_DEVICE and "--device" not in words and "plot" not in words
+        _run_command([*words, *(["--device", device] if takes else [])])
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.write_text("".join(shlex.join(words) + "\n" for words in step.commands), encoding="utf-8")
+    return True
+
+
+def _run_command(words: list[str]) -> None:
+    """Run one command of Vauban; when this process is interrupted, so is the command, which keeps what it has done."""
+    if words[0] != "vauban":
+        raise BadInput(f"the command {shlex.join(words)!r} is none of Vauban: an entry calls vauban …")
+    started = subprocess.Popen([sys.executable, "-m", "vauban", *words[1:]], start_new_session=True)
+    try:
+        code = started.wait()
+    except KeyboardInterrupt:
+        started.send_signal(signal.SIGINT)
+        started.wait()
+        raise
+    if code != 0:
+        raise VaubanError(f"{shlex.join(words)} ended with exit code {code}: what it printed above says why")

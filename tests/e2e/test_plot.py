@@ -1,0 +1,69 @@
+"""vauban plot and vauban compare on real run folders."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import vauban as vb
+from vauban.cli import app
+
+pytest.importorskip("matplotlib")
+
+
+def vauban(*arguments: str | Path, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def runs(tmp_path: Path, half_spaces: Callable[[torch.Tensor], torch.Tensor]) -> list[Path]:
+    x = torch.rand(12, 4, generator=torch.Generator().manual_seed(1))
+    y = half_spaces(x).argmax(dim=1).tolist()
+    folders = []
+    for sigma in (0.1, 0.3):
+        smoothed = vb.SmoothedClassifier(half_spaces, f"gaussian:sigma={sigma}", num_classes=3)
+        folders.append(tmp_path / f"sigma-{sigma}")
+        smoothed.certify(x, y=y, n=500, seed=1, out=folders[-1], progress=False)
+    return folders
+
+
+def test_plot_writes_a_picture_and_its_numbers(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "figures" / "sigma"
+    said = vauban("plot", *runs, "--best", "--out", out).split()
+    assert said == [f"{out}{kind}" for kind in (".png", ".svg", ".csv", ".tex")]
+    with open(f"{out}.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = {row["line"] for row in rows}
+    assert names == {"gaussian:sigma=0.1", "gaussian:sigma=0.3", "best"}
+    certs = vb.Run.open(runs[0]).certificates()
+    first = [row for row in rows if row["line"] == "gaussian:sigma=0.1"]
+    assert [float(row["accuracy"]) for row in first] == pytest.approx(
+        [certs.accuracy(float(r["radius"])) for r in first]
+    )
+
+
+def test_several_k_n_and_alpha_of_one_run_have_their_own_lines(runs: list[Path], tmp_path: Path) -> None:
+    vauban("plot", runs[0], "-k", 1, "-k", 2, "-n", 100, "-n", 500, "--out", tmp_path / "f.png")
+    text = (tmp_path / "f.csv").read_text()
+    assert all(f"{name}" in text for name in ('"top 1, 100 votes', '"top 2, 500 votes'))
+    vauban("plot", runs[0], "--histogram", "--out", tmp_path / "h")
+    assert (tmp_path / "h.png").stat().st_size > 5000
+
+
+def test_compare_prints_differences_from_the_first_run(runs: list[Path], tmp_path: Path) -> None:
+    told = json.loads(vauban("compare", *runs, "--radii", "0,0.05", "--json"))
+    one, two = (vb.Run.open(run).certificates() for run in runs)
+    found = told["runs"][1]["against_first"][1]
+    assert found["difference"] == pytest.approx(two.accuracy(0.05) - one.accuracy(0.05))
+    assert "against the first" in vauban("compare", *runs, "--radii", "0", "--out", tmp_path / "t.tex")
+    assert r"\begin{tabular}" in (tmp_path / "t.tex").read_text()
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    assert "is no folder" in vauban("plot", tmp_path / "none", "--out", tmp_path / "f", code=2)

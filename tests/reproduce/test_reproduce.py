@@ -1,0 +1,202 @@
+"""vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vauban as vb
+from vauban.certificates import derive
+from vauban.cli import app
+from vauban.errors import BadInput
+from vauban.reproduce.analytic import FIGURES
+from vauban.reproduce.comparing import measured
+from vauban.reproduce.entry import find
+from vauban.reproduce.running import Options, read_budget
+from vauban.reproduce.running import reproduce as run_entry
+from vauban.reproduce.steps import chosen_inputs
+from vauban.runs.verify import verify_run
+
+pytest.importorskip("matplotlib")
+
+ENTRY = """
+title = "Small"
+source = "a test"
+data = "mnist"
+smoothing = "gaussian:sigma={sigma}"
+
+[grid]
+sigma = [0.5, 0.25]
+
+[train]
+model = "mlp:width=16,depth=1"
+limit = 300
+settings = { epochs = 2, batch = 50 }
+
+[certify]
+inputs = "1::2500"
+n = 200
+alpha = 0.05
+label = "given"
+
+[[published]]
+source = "table 1"
+what = "certified"
+over = "radius"
+x = [0.0, 0.1]
+y = [50.0, 40.0]
+inputs = 4
+
+[[published]]
+source = "table 2"
+what = "clean"
+over = "sigma"
+x = [0.25, 0.5]
+y = [60.0, 50.0]
+"""
+
+
+def vauban(*arguments: str | Path, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(ENTRY)
+    return path
+
+
+def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    only = ("reproduce", entry, "--device", "cpu", "--out", out)
+    vauban(*only, "--only", "sigma=0.25")
+    first = json.loads((out / "results.json").read_text())
+    assert first["missing"] == []
+    assert [row["done"] for row in first["compared"]] == [True, True, True, False]
+    weights = (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns
+    said = vauban(*only)
+    assert "published" in said
+    assert (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns == weights
+    found = json.loads((out / "results.json").read_text())
+    certs = {s: vb.Run.open(out / "runs" / f"sigma-{s}").certificates() for s in ("0.25", "0.5")}
+    assert certs["0.5"].index.tolist() == [1, 2501, 5001, 7501]
+    best = max(100 * some.accuracy(0.1) for some in certs.values())
+    assert found["compared"][1]["ours"] == pytest.approx(best)
+    assert found["compared"][1]["difference"] == pytest.approx(best - 40)
+    assert found["compared"][2]["ours"] == pytest.approx(100 * certs["0.25"].clean_accuracy)
+    assert all(
+        (out / name).stat().st_size > 1000 for name in ("figure.png", "figure.svg", "sweep-sigma.png", "README.md")
+    )
+    assert (out / "runs" / "sigma-0.5" / "tallies.jsonl.gz").exists()
+    assert verify_run(out / "runs" / "sigma-0.5").inputs == 4
+    refused = vauban(*only, "--epochs", "3", code=2)
+    assert "another experiment" in refused
+    assert "epochs" in refused
+
+
+@pytest.mark.slow
+def test_a_spent_budget_is_an_unfinished_experiment_that_goes_on(entry: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    only = ("reproduce", entry, "--device", "cpu", "--out", out)
+    assert "the same command goes on" in vauban(*only, "--budget", "0.01s", code=3)
+    assert json.loads((out / "results.json").read_text())["missing"] == ["sigma-0.5", "sigma-0.25"]
+    vauban(*only)
+    assert json.loads((out / "results.json").read_text())["missing"] == []
+
+
+@pytest.mark.slow
+def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> None:
+    text = ENTRY.replace('"1::2500"', '"5000::1250"').replace('over = "radius"', 'over = "radius"\npart = "test"')
+    path = tmp_path / "chosen.toml"
+    path.write_text(text + '\n[choose]\ninputs = "0:5000:1250"\nwhat = "clean"\n')
+    vauban("reproduce", path, "--device", "cpu", "--out", tmp_path / "out")
+    runs = {one.name: vb.Run.open(one) for one in (tmp_path / "out" / "runs").iterdir()}
+    validation = {name: run.certificates() for name, run in runs.items() if name.endswith("validation")}
+    assert {tuple(certs.index.tolist()) for certs in validation.values()} == {(0, 1250, 2500, 3750)}
+    (test,) = set(runs) - set(validation)
+    assert runs[test].certificates().index.tolist() == [5000, 6250, 7500, 8750]
+    assert validation[f"{test},validation"].clean_accuracy == max(c.clean_accuracy for c in validation.values())
+
+
+@pytest.mark.slow
+def test_several_seeds_are_averaged_with_their_own_standard_error(entry: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.5", "--seeds", "2", "--out", out)
+    row = json.loads((out / "results.json").read_text())["compared"][0]
+    each = [
+        100 * vb.Run.open(out / "runs" / name).certificates().accuracy(0) for name in ("sigma-0.5", "sigma-0.5,seed-1")
+    ]
+    assert (row["seeds"], row["ours"]) == (2, pytest.approx(np.mean(each)))
+    assert row["error"] == pytest.approx(np.std(each, ddof=1) / np.sqrt(2))
+
+
+def test_inputs_are_slices_and_rules_where_they_begin_at_zero() -> None:
+    ruled = chosen_inputs("mnist", "::500")
+    assert (ruled.selection.every, len(ruled)) == (500, 20)
+    by_hand = chosen_inputs("mnist", "9000:9004:2")
+    assert (by_hand.index.tolist(), by_hand.selection.every) == ([9000, 9002], None)
+    whole = chosen_inputs("mnist", "")
+    assert np.array_equal(by_hand.images, whole.images[[9000, 9002]])
+    for text in ("5", "a:b", "10000:"):
+        with pytest.raises(BadInput, match="inputs ="):
+            chosen_inputs("mnist", text)
+
+
+def test_quantities_are_those_of_the_papers() -> None:
+    counts = [[60, 40, 0], [95, 5, 0], [10, 90, 0], [50, 50, 0]]
+    certs = derive(counts, [0, 0, 1, 0], "gaussian:sigma=1", alpha=0.05, truth=[0, 0, 0, 0])
+    assert measured(certs, "base", 0)[0] == pytest.approx(100 * (0.6 + 0.95 + 0.1 + 0.5) / 4)
+    assert measured(certs, "clean", 0)[0] == 75
+    assert measured(certs, "predicted", 0)[0] == 25  # 60 of 100 are not significantly more than 40
+    assert measured(certs, "certified", 0.5)[0] == 25
+    assert measured(certs, "median", 0)[0] is None or certs.median_radius >= 0
+    assert read_budget("1.5h") == 5400
+    with pytest.raises(ValueError, match="a time above zero"):
+        read_budget("0m")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fractional-designs",
+        "laplace-binary",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ablation-delta", "laplace-regions")),
+    ],
+)
+def test_analytic_figures_agree_with_what_the_papers_say(name: str, tmp_path: Path) -> None:
+    outcome = run_entry(find(name), tmp_path, Options(say=lambda _: None))
+    for row in outcome.rows:
+        assert row.ours is not None
+        if row.published is not None:
+            assert row.ours <= row.published + 1e-4
+    if name == "laplace-regions":
+        assert outcome.rows[0].ours > 99.9
+    if name == "laplace-binary":
+        assert all(abs(row.difference or 0) < 1e-6 for row in outcome.rows)
+    assert all(path.stat().st_size > 500 for path in outcome.pictures)
+
+
+@pytest.mark.slow
+def test_noise_that_keeps_a_label_is_what_appendix_d_derives(tmp_path: Path) -> None:
+    rows, _ = FIGURES["rops"](find("laplace-rops"), tmp_path)
+    assert all(abs(row.difference or 0) < 1e-3 for row in rows)
+
+
+def test_missing_data_are_named_before_anything_is_written(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = vauban("reproduce", "ablation-imagenet", "--device", "cpu", "--out", "out", code=2)
+    assert "train/CLASS" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_entries_are_listed_and_shown() -> None:
+    listed = json.loads(vauban("reproduce", "--list", "--json"))
+    assert len(listed) >= 50
+    assert "retained" in vauban("reproduce", "ablation-mnist", "--show")
+    assert "--out is missing" in vauban("reproduce", "ablation-mnist", code=2)
