@@ -21,6 +21,7 @@ from vauban.cli import (
     predict,
     report,
     rl,
+    serve,
     train,
     verify,
 )
@@ -65,6 +66,7 @@ for command in (
     verify.verify,
     attack.attack,
     report.report,
+    serve.serve,
     listings.data,
     listings.models,
     demo.demo,

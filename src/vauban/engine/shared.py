@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,8 @@ class SharedScheduler(Scheduler):
     Which inputs are there, and when they came, changes no tally.
     """
 
-    def __init__(self, sampler: Sampler):
-        super().__init__(sampler, None)
+    def __init__(self, sampler: Sampler, on_votes: Callable[[int], None] | None = None):
+        super().__init__(sampler, None, on_votes=on_votes)
         self._orders = itertools.count()
         self._here: dict[SharedWork, _Input] = {}
         self._start: dict[int, float] = {}
