@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from vauban.certificates import Claims
 from vauban.errors import RunRefused
 from vauban.files import json_bytes, replace_file
 from vauban.runs.manifest import FILE
@@ -26,10 +28,13 @@ def save_run(path: str | Path, record: RunRecord) -> Path:
     return folder
 
 
-def files_of(record: RunRecord) -> dict[str, bytes]:
-    """Every file of the run folder of certificates that were made in memory, but for the seed; the seal is the last."""
+def files_of(record: RunRecord, claims: Mapping[str, Claims] | None = None) -> dict[str, bytes]:
+    """Every file of the run folder of certificates that were made in memory, but for the seed; the seal is the last.
+
+    `claims`: those of the record, if they are derived already.
+    """
     record.manifest.law()  # refuses a law without a text form, which could not be read again
-    texts = record.texts(record.claims())
+    texts = record.texts(record.claims() if claims is None else claims)
     files = {FILE: json_bytes(record.manifest.raw)}
     if record.nonce is not None:
         files[NONCE_FILE] = json_bytes({"announced": record.manifest.identity, "nonce": record.nonce})

@@ -60,7 +60,7 @@ class Desk:
         self.batches = Batches(served, self.voting, self.folder, on)
         self.problem: str | None = None
         self._classes = classes or tuple(map(str, range(served.smoothed.num_classes)))
-        self._in_progress = 0
+        self.in_progress = 0
         self._request_seconds = 1.0
 
     def start(self) -> None:
@@ -79,16 +79,16 @@ class Desk:
         """Context of one request in progress; Busy if there are too many."""
         if self.problem is not None:
             raise Unwell(self.problem)
-        if self._in_progress >= self.limits.queue:
+        if self.in_progress >= self.limits.queue:
             raise Busy(self.limits.queue, max(1, math.ceil(self._request_seconds)))
-        self._in_progress += 1
-        self.metrics.in_progress.set(self._in_progress)
+        self.in_progress += 1
+        self.metrics.in_progress.set(self.in_progress)
         began = time.monotonic()
         try:
             yield
         finally:
-            self._in_progress -= 1
-            self.metrics.in_progress.set(self._in_progress)
+            self.in_progress -= 1
+            self.metrics.in_progress.set(self.in_progress)
             self._request_seconds += 0.1 * (time.monotonic() - began - self._request_seconds)
 
     async def ready(self, batch: Batch) -> None:

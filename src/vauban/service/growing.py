@@ -19,7 +19,8 @@ from vauban.stopping.anytime import AnytimeRule
 
 Event = tuple[str, dict[str, Any]]
 
-_PAUSE = 0.05  # seconds between two events at least
+_GROWTH = 1.2  # how many times more votes a new radius needs
+_PAUSE = 0.1  # seconds between two events at least
 
 
 class Inbox:
@@ -55,31 +56,39 @@ class Growing:
 
     def __init__(self, asked: Asked):
         self.asked = asked
-        self.lower, self.votes, self.radius = 0.0, 0, math.nan
+        self.lower, self.votes, self.radius, self._shown = 0.0, 0, math.nan, 1
         self.counts: list[int] = [0] * asked.method.num_classes
 
     def add(self, records: list[Any]) -> None:
-        """Count records; the bounds of all their looks hold at once, so the largest is used."""
-        votes, wins = [], []
+        """Count records."""
         for record in records:
             self.asked.votes.add(record)
             if self.asked.secret is None:
                 self._add_ballots(record)
             elif record.stage == "count":
                 self.counts, self.votes = record.counts.tolist(), record.votes
-                votes.append(record.votes)
-                wins.append(int(record.counts[self.asked.label]))
-        if votes:
-            rule = self.asked.method.rule  # type: ignore[attr-defined]
-            assert isinstance(rule, AnytimeRule)
-            self.lower = max(self.lower, float(rule.lower_bound(wins, votes).max()))
-            self.radius = float(rule.radius(np.array([self.lower]))[0])
 
     def _add_ballots(self, piece: Any) -> None:
         table = piece.votes
         new = table.sum(axis=0) if table.ndim == 2 else np.bincount(table, minlength=len(self.counts))
         self.counts = (np.array(self.counts) + new[: len(self.counts)]).tolist()
         self.votes += len(table)
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new votes for a new radius: a fifth more, since a bound costs as much as many votes."""
+        return self.votes >= self._shown * _GROWTH
+
+    def look(self) -> None:
+        """Compute the radius of the last look; bounds of all looks hold at once, so the largest so far is used."""
+        self._shown = self.votes
+        if self.asked.secret is None or not self.votes:
+            return
+        rule = self.asked.method.rule  # type: ignore[attr-defined]
+        assert isinstance(rule, AnytimeRule) and self.asked.label is not None
+        lower = float(rule.lower_bound([self.counts[self.asked.label]], self.votes)[0])
+        if lower > self.lower:
+            self.lower, self.radius = lower, float(rule.radius(np.array([lower]))[0])
 
     @property
     def text(self) -> str | None:
@@ -118,10 +127,11 @@ async def certify_events(
                 if isinstance(item, Exception):
                     raise item
             growing.add([item[1] for item in items if isinstance(item, tuple)])
-            enough = radius is not None and growing.radius >= radius
-            going = not enough and None not in items and time.monotonic() - began < seconds
-            if items and growing.votes:
+            going = None not in items and time.monotonic() - began < seconds
+            if growing.due or (not going and growing.votes):
+                growing.look()
                 yield "radius", _state(growing, began)
+            going = going and not (radius is not None and growing.radius >= radius)
             if going and growing.text is not None:
                 await asyncio.sleep(_PAUSE)
         voting.cancel(ticket)
@@ -157,8 +167,8 @@ async def _done(served: Served, voting: SharedVoting, growing: Growing, began: f
     probed = await asyncio.wrap_future(voting.call(lambda: served.probed(asked)))
     record = await asyncio.to_thread(served.record, asked, probed)
     certs = await asyncio.to_thread(record.certificates)
+    files = await asyncio.to_thread(record_files, record, certs)
     abstained = bool(certs.abstained[0])
     text = None if abstained else radius_text(float(certs.radius[0]), asked.method.law.threat)
     claim = {**_state(growing, began), "label": int(certs.label[0]), "radius": text, "abstained": abstained}
-    files = await asyncio.to_thread(record_files, record)
     return {**claim, "claim": record.manifest.claim, "files": files}

@@ -25,6 +25,11 @@ class Metrics:
         self.in_progress = Gauge("vauban_requests_in_progress", "requests that votes are cast for", registry=self._registry)
         self.batches = Gauge("vauban_batches_open", "batches waiting or running", registry=self._registry)
 
+    @property
+    def counted(self) -> float:
+        """Votes counted so far."""
+        return self._registry.get_sample_value("vauban_votes_total") or 0.0
+
     def text(self) -> bytes:
         """All of them in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vauban.certificates import Certificates
 from vauban.engine.network import in_precision, votes_of
 from vauban.engine.sampler import choose_rows
 from vauban.engine.scheduler import VotingJob
@@ -22,7 +23,7 @@ from vauban.prediction import predict_method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
 from vauban.runs.saving import files_of
-from vauban.runs.store import RunRecord
+from vauban.runs.store import CLAIMS, RunRecord
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
@@ -193,10 +194,10 @@ class Served:
         return views[:count].float().cpu().contiguous().numpy(), votes[:count]
 
 
-def record_files(record: RunRecord) -> dict[str, str]:
-    """The text of every file of a request's run folder, with its seed; the seal is the last."""
+def record_files(record: RunRecord, certs: Certificates) -> dict[str, str]:
+    """The text of every file of a request's run folder, of these certificates, with its seed; the seal is the last."""
     seed = {} if record.secret is None else {SEED_FILE: record.secret.secret.hex() + "\n"}
-    return seed | {name: content.decode() for name, content in files_of(record).items()}
+    return seed | {name: content.decode() for name, content in files_of(record, {CLAIMS: certs}).items()}
 
 
 def _first_look(job: VotingJob) -> Iterator[tuple[int, Record, bool]]:

@@ -69,9 +69,11 @@ class AnytimeRule(Rule):
 
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
-        best, looks = np.zeros(rows), np.zeros(rows, dtype=np.int64)
-        for votes, column, reached in self._columns(wins):
-            best[reached] = np.maximum(best[reached], self.lower_bound(column[reached], votes))
-            looks += reached
+        columns = list(self._columns(wins))
+        looks = np.sum([reached for _, _, reached in columns], axis=0, dtype=np.int64) + np.zeros(rows, dtype=np.int64)
+        best = np.zeros(rows)
+        if columns:
+            table = np.stack([np.where(reached, column, 0) for _, column, reached in columns], axis=1)
+            best = self.lower_bound(table, np.array([votes for votes, _, _ in columns])).max(axis=1)
         radius = self.radius(best)
         return Decision(radius, ~(radius >= self.law.max_distance), looks)
