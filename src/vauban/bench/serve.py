@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,22 +27,26 @@ def measure(
 ) -> dict[str, Any]:
     """Bare forward passes, one client, many that come one after the other, and many that come at once, in turns.
 
-    A round is `seconds` of each. Bare passes are cast by the thread of the service that votes, while nobody asks. Waiting times
-    are seconds to a first radius, as a client sees them; of many clients, those of requests that begin after the first
-    second of a round, in which the clients come one after the other. `inputs`: a file of numpy.save, from
+    A round is `seconds` of each. Rates are votes in a second of the clock (`wall`), and in a second in which the voting thread had
+    a processor (`busy`), which other load on the machine changes less. Bare passes are cast by the thread of the service that votes, while nobody asks. Waiting times
+    are seconds to a first radius, as a client sees them; of many clients, those of requests that begin after all
+    clients have come, evenly spread over the time that a request then takes. `inputs`: a file of numpy.save, from
     which the clients take theirs. `votes`: of one request.
     """
     with running(desk) as url:
         bare = _Bare(desk)
         bare.rate(0.5)
-        found: dict[str, list[Any]] = {name: [] for name in ("bare", "served", "ratio", "single", "many", "at_once")}
+        names = ("bare", "served", "ratio", "busy_ratio", "single", "many", "at_once")
+        found: dict[str, list[Any]] = {name: [] for name in names}
         for _ in range(rounds):
             before = bare.rate(seconds / 2)
-            rate, waits = _load(desk, url, clients, votes, seconds, inputs)
+            spread = clients * votes / before.wall
+            served, waits = _load(desk, url, clients, votes, seconds, spread, inputs)
             after = bare.rate(seconds / 2)
-            found["bare"].append((before + after) / 2)
-            found["served"].append(rate)
-            found["ratio"].append(2 * rate / (before + after))
+            found["bare"].append((before.wall + after.wall) / 2)
+            found["served"].append(served.wall)
+            found["ratio"].append(2 * served.wall / (before.wall + after.wall))
+            found["busy_ratio"].append(2 * served.busy / (before.busy + after.busy))
             found["many"] += waits
             found["single"] += _waits(_asked(url, 1, votes, seconds / 2, 0.0, inputs))
             found["at_once"] += _waits(_asked(url, clients, _FEW, 0.5, 0.0, inputs))
@@ -61,12 +66,39 @@ def measure(
             "bare": median(found["bare"]),
             "served": median(found["served"]),
             "served_to_bare": median(found["ratio"]),
+            "served_to_bare_busy": median(found["busy_ratio"]),
             "single_first_radius": single,
             "p95_first_radius": many,
             "p95_to_single": many / single,
             "p95_at_once": at_once,
             "at_once_to_single": at_once / single,
         }
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """Votes in a second of the clock, and in a second of processor time of the voting thread."""
+
+    wall: float
+    busy: float
+
+
+class _Stopwatch:
+    """Clock and processor time of the thread that votes."""
+
+    def __init__(self, desk: Desk):
+        clock = getattr(time, "pthread_getcpuclockid", None)
+        self._busy = None if clock is None else clock(desk.voting.thread_id)
+        self._began = self._now()
+
+    def rate(self, votes: float) -> _Rate:
+        """The rates of so many votes since the beginning."""
+        wall, busy = (now - then for now, then in zip(self._now(), self._began, strict=True))
+        return _Rate(votes / wall, votes / busy)
+
+    def _now(self) -> tuple[float, float]:
+        wall = time.perf_counter()
+        return wall, wall if self._busy is None else time.clock_gettime(self._busy)
 
 
 class _Bare:
@@ -79,11 +111,12 @@ class _Bare:
         shape = smoothed.smoothing.view_shape(torch.Size(desk.served.shape))
         self._views = smoothed.network.laid_out(torch.rand(self._rows, *shape, device=smoothed.device))
 
-    def rate(self, seconds: float) -> float:
+    def rate(self, seconds: float) -> _Rate:
         """Views per second."""
 
-        def passes() -> float:
-            network, cast, began = self._desk.served.smoothed.network, 0, time.perf_counter()
+        def passes() -> _Rate:
+            network, cast, watch = self._desk.served.smoothed.network, 0, _Stopwatch(self._desk)
+            began = time.perf_counter()
             with torch.inference_mode(), in_precision(network.precision, network.device):
                 while time.perf_counter() - began < seconds:
                     for _ in range(4):
@@ -91,28 +124,31 @@ class _Bare:
                     cast += 4 * self._rows
                     if network.device.type == "cuda":
                         torch.cuda.synchronize()
-            return cast / (time.perf_counter() - began)
+            return watch.rate(cast)
 
         return self._desk.voting.call(passes).result()
 
 
-def _load(desk: Desk, url: str, clients: int, votes: int, seconds: float, inputs: Path) -> tuple[float, list[float]]:
-    """Votes per second of many clients, without the first and last of them, and their waiting times."""
-    window = [0.0, 0.0]
+def _load(
+    desk: Desk, url: str, clients: int, votes: int, seconds: float, spread: float, inputs: Path
+) -> tuple[_Rate, list[float]]:
+    """The rate of many clients once all have come, and their waiting times."""
+    found: list[_Rate] = []
 
-    def watch() -> None:
-        while desk.in_progress < min(clients, desk.limits.queue) * 0.9 and time.monotonic() - began < 60:
+    def watching() -> None:
+        while desk.in_progress < 0.9 * clients and time.monotonic() - began < 10 * spread + 60:
             time.sleep(0.01)
-        started, before = time.monotonic(), desk.metrics.counted
+        time.sleep(0.1 * spread)
+        watch, before = _Stopwatch(desk), desk.metrics.counted
         time.sleep(seconds)
-        window[:] = [desk.metrics.counted - before, time.monotonic() - started]
+        found.append(watch.rate(desk.metrics.counted - before))
 
     began = time.monotonic()
-    watching = threading.Thread(target=watch)
-    watching.start()
-    asked = _asked(url, clients, votes, seconds + 2.0, 1.0, inputs)
-    watching.join()
-    return window[0] / window[1], _waits([one for one in asked if one[0] > 1.0])
+    thread = threading.Thread(target=watching)
+    thread.start()
+    asked = _asked(url, clients, votes, spread + seconds + 2.0, spread, inputs)
+    thread.join()
+    return found[0], _waits([one for one in asked if one[0] > spread])
 
 
 def _asked(url: str, clients: int, votes: int, seconds: float, spread: float, inputs: Path) -> list[list[Any]]:

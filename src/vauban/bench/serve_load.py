@@ -23,12 +23,12 @@ def main(url: str, clients: int, votes: int, seconds: float, spread: float, inpu
 
     def ask(number: int) -> None:
         client = Client(url, timeout=300)
-        x = pictures[number % len(pictures)]
+        x, longest = pictures[number % len(pictures)], client.about()["limits"]["seconds"]
         time.sleep(spread * number / clients)
         while time.monotonic() - began < seconds:
             start, first = time.monotonic(), None
             try:
-                for name, content in client.events(x, votes=votes):
+                for name, content in client.events(x, votes=votes, seconds=longest):
                     if first is None and name == "radius" and content["radius"] is not None:
                         first = time.monotonic() - start
             except ServiceError as problem:

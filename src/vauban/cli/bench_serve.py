@@ -67,6 +67,7 @@ def serve(
         ["bare forward passes, views per second", f"{found['bare']:,.0f}"],
         [f"{clients} clients, votes per second", f"{found['served']:,.0f}"],
         ["clients / bare", f"{found['served_to_bare']:.3f}"],
+        ["the same by processor time of the voting thread", f"{found['served_to_bare_busy']:.3f}"],
         ["first radius, one client, median", f"{found['single_first_radius'] * 1000:,.0f} ms"],
         [f"first radius, {clients} clients, 95 % within", f"{found['p95_first_radius'] * 1000:,.0f} ms"],
         ["that / one client", f"{found['p95_to_single']:.2f}"],

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
@@ -21,6 +22,7 @@ from vauban.service.growing import Event, Inbox, certify_events
 from vauban.service.guard import App, Guard
 from vauban.service.metrics import CONTENT
 from vauban.service.schemas import (
+    EVENT,
     About,
     ClaimList,
     CountList,
@@ -152,7 +154,7 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
     @api.post(
         "/certify",
         responses={
-            200: {"content": {EVENTS: {"schema": {"type": "string"}}}, "description": "events: accepted, views, radius, done, error"},
+            200: {"content": {EVENTS: {"schema": EVENT}}, "description": "events: accepted, views, radius, done, error"},
             **problems(408, 415, 422, 429, 503),
         },
         response_class=StreamingResponse,
@@ -222,8 +224,8 @@ def _sse(event: Event) -> bytes:
 
 
 def _add_batch(api: FastAPI, desk: Desk) -> None:
-    served, limits, classes = desk.served, desk.limits, desk.served.smoothed.num_classes
-    body = batch_body(served.shape, served.smoothed.input_range, classes, limits.batch_inputs)
+    served, limits = desk.served, desk.limits
+    body = batch_body(served.shape, served.smoothed.input_range, limits.batch_inputs)
 
     @api.post(
         "/batch",
@@ -246,8 +248,6 @@ def _add_batch(api: FastAPI, desk: Desk) -> None:
         settings = await asyncio.to_thread(desk.batch_settings, inputs, labels, n, alpha, radius)
         arrays = {"inputs.npy": array_bytes(inputs)}
         if labels is not None:
-            import numpy as np
-
             arrays["labels.npy"] = array_bytes(np.array(labels, dtype=np.int64))
         return await asyncio.to_thread(desk.add_batch, settings, len(inputs), arrays)
 
@@ -275,6 +275,7 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
         return entry.describe()
 
     @api.get("/runs/{id}/claims", response_model=ClaimList, responses=problems(404, 409, 422))
+    @api.get("/runs/{id}/report", response_model=ClaimList, responses=problems(404, 409, 422))
     def claims(id: RunId) -> dict[str, Any]:
         """What is proven about the inputs that have enough votes."""
         run = desk.folder.entry(id).opened()

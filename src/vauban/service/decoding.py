@@ -52,26 +52,29 @@ def read_input(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) -> N
 
 
 def read_inputs(body: bytes, kind: str, shape: tuple[int, ...]) -> tuple[NDArray[Any], list[int] | None]:
-    """Inputs [m, ...] of this shape, and their labels or None; in a body of arrays the labels are a second one."""
+    """Inputs [m, ...] of this shape, and their labels or None: a second array after the inputs; JSON has none.
+
+    One input by itself is a batch of one.
+    """
     if kind == NPY:
         values, rest = read_array(body, _KINDS)
         given: Any = None
+        values = values[None] if values.shape == shape else values
         if rest:
             given, rest = read_array(rest, _LABELS)
             if rest:
                 raise BadInput("there are bytes after the second array: inputs, and labels if there are any, are needed")
+            if given.shape != (len(values),):
+                raise BadInput(f"labels of shape {given.shape} for {len(values)} inputs: one whole number each is needed")
             given = given.tolist()
     elif kind == JSON:
-        said = read_json_object(body, {"inputs", "labels"})
-        values, given = numbers(said.get("inputs")), said.get("labels")
+        values, given = numbers(read_json_object(body, {"inputs"}).get("inputs")), None
     else:
         raise WrongType(f"Content-Type {kind}: a batch is {JSON} or {NPY}; a picture is certified by itself")
+    if values.shape == shape:
+        values = values[None]
     if values.ndim < 2 or values.shape[1:] != shape or not len(values):
         raise BadInput(f"inputs of shape {values.shape}: [m, {', '.join(map(str, shape))}] with m of 1 or more is needed")
-    if given is None:
-        return values, None
-    if not isinstance(given, list) or len(given) != len(values) or any(type(one) is not int for one in given):
-        raise BadInput(f"labels for {len(values)} inputs: a list of one whole number each is needed")
     return values, given
 
 

@@ -88,8 +88,6 @@ class Guard:
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body, at most as large and as slow as allowed."""
         most = self._limits.batch_upload if scope["path"] == "/batch" else self._limits.upload
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            most = 0
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             raise _Refused(413, f"a body of {length.decode('latin1')[:20]} bytes: at most {most} are read here")

@@ -10,6 +10,16 @@ from vauban.service.decoding import JSON, NPY, PICTURES
 
 _BINARY = {"type": "string", "format": "binary"}
 
+EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["accepted", "views", "radius", "done", "error"]},
+        "data": {"type": "string", "description": "JSON"},
+    },
+    "required": ["event", "data"],
+}
+"""What a server-sent event of /certify is."""
+
 
 class Problem(BaseModel):
     """Why a request was not answered."""
@@ -126,14 +136,10 @@ def input_body(shape: tuple[int, ...], input_range: tuple[float, float] | None) 
     return {"requestBody": {"required": True, "content": content}}
 
 
-def batch_body(
-    shape: tuple[int, ...], input_range: tuple[float, float] | None, classes: int, most: int
-) -> dict[str, Any]:
-    """The body of a batch: inputs, and labels if there are any."""
+def batch_body(shape: tuple[int, ...], input_range: tuple[float, float] | None, most: int) -> dict[str, Any]:
+    """The body of a batch; labels are a second array after the inputs, so JSON has none."""
     inputs = {"type": "array", "minItems": 1, "maxItems": most, "items": _values(shape, input_range)}
     content = {JSON: {"schema": _object({"inputs": inputs}, ["inputs"])}, NPY: {"schema": _BINARY}}
-    labels = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": classes - 1}}
-    content[JSON]["schema"]["properties"]["labels"] = labels | {"description": "one for each input"}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -201,6 +201,12 @@ class SharedVoting:
         if self._thread.is_alive():
             self._thread.join()
 
+    @property
+    def thread_id(self) -> int:
+        """The voting thread, for its clock."""
+        assert self._thread.ident is not None
+        return self._thread.ident
+
     def submit(self, ticket: Ticket) -> None:
         """Take a job in."""
         with self._wake:

@@ -167,6 +167,7 @@ async function certify() {
   state.stop = new AbortController();
   state.points = [];
   state.certified = state.claim = null;
+  clearTimeout(state.predicting);
   for (const id of ["breaking", "record", "restore"]) $(id).hidden = true;
   $("views").replaceChildren();
   $("claim").textContent = "";
@@ -190,7 +191,9 @@ async function certify() {
 }
 
 const tell = {
-  accepted() {},
+  accepted({ settings }) {
+    state.alpha = settings.alpha;
+  },
   views({ views, votes }) {
     const most = votes.toSorted((a, b) => votes.filter((v) => v === b).length - votes.filter((v) => v === a).length)[0];
     $("views").replaceChildren(...views.map((view, i) => shownView(view, votes[i], most)));
@@ -210,6 +213,8 @@ const tell = {
     const record = new Blob([JSON.stringify({ files: content.files })], { type: "application/json" });
     $("record").href = URL.createObjectURL(record);
     $("record").hidden = false;
+    const trust = state.about.exact ? "" : `, with probability at least ${1 - state.alpha} over the votes`;
+    $("break-text").textContent = `Draw on the picture. Inside the radius the answer stays${trust}; outside, it may change.`;
     if (isPicture(state.about.shape)) {
       $("breaking").hidden = $("restore").hidden = false;
       compare();
@@ -347,13 +352,15 @@ function compare() {
 }
 
 async function predict(inside, far) {
+  const claim = state.claim;
   const headers = { "Content-Type": "application/x-npy" };
   const found = await (await ask("predict", { method: "POST", body: npy(state.pixels, state.about.shape), headers })).json();
-  const same = !found.abstained && found.labels[0] === state.claim.label;
+  if (claim === null || claim !== state.claim) return;
+  const same = !found.abstained && found.labels[0] === claim.label;
   const now = found.abstained ? "undecided" : name(found.labels[0]);
   const sure = state.about.exact ? "" : " (each answer is wrong with a small probability, alpha)";
   let text;
-  if (inside) text = same ? `Still ${now}, as is proven for every change this small.` : `Now ${now}, inside the radius${sure}.`;
+  if (inside) text = same ? `Still ${now}, as is claimed for every change this small.` : `Now ${now}, inside the radius${sure}.`;
   else if (same) text = `Still ${now}, though nothing is proven this far away.`;
   else text = far === null ? `Now ${now}.` : `Broken: now ${now}, outside the certified radius.`;
   $("verdict").textContent = text;
