@@ -1,11 +1,11 @@
 """Asks a service (`vauban serve`) for predictions, certificates and batches; needs NumPy alone.
 
-    >>> from vauban.client import Client
-    >>> client = Client("http://localhost:8000")            # doctest: +SKIP
-    >>> certificate = client.certify(picture, seconds=5)    # doctest: +SKIP
-    >>> certificate.label, certificate.radius               # doctest: +SKIP
-    (7, 0.848)
-    >>> certificate.save("runs/mine").verify()              # doctest: +SKIP
+>>> from vauban.client import Client
+>>> client = Client("http://localhost:8000")            # doctest: +SKIP
+>>> certificate = client.certify(picture, seconds=5)    # doctest: +SKIP
+>>> certificate.label, certificate.radius               # doctest: +SKIP
+(7, 0.848)
+>>> certificate.save("runs/mine").verify()              # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from vauban.errors import BadInput, RunRefused, VaubanError
 __all__ = ["Client", "RemoteBatch", "RemoteCertificate", "ServiceError"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9]+)?")
-_ENDINGS = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".bmp": "image/bmp"}
+_ENDINGS = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
 
 
 class ServiceError(VaubanError):
@@ -147,12 +153,14 @@ class Client:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path + ("?" + query if query else ""), body, headers)
+            connection.request(
+                method, self._parts.path.rstrip("/") + path + ("?" + query if query else ""), body, headers
+            )
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise _refusal(answer)
             return connection, answer
-        except OSError as problem:
+        except (OSError, http.client.HTTPException) as problem:
             connection.close()
             raise ServiceError(0, f"nothing, since it cannot be reached ({problem})") from None
         except BaseException:
@@ -180,7 +188,9 @@ class RemoteBatch:
                 raise ServiceError(200, f"batch {self.id} is not done after {seconds:g} s: wait longer, or cancel it")
             time.sleep(every)
         if found["state"] != "done":
-            raise ServiceError(200, f"batch {self.id} {found['state']}" + (f": {found['detail']}" if found["detail"] else ""))
+            raise ServiceError(
+                200, f"batch {self.id} {found['state']}" + (f": {found['detail']}" if found["detail"] else "")
+            )
         return found
 
     def cancel(self) -> dict[str, Any]:

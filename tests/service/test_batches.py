@@ -6,12 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("fastapi")
-
 from service_world import desk, half_spaces, service
 
 from vauban.client import Client, ServiceError
@@ -116,7 +114,7 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
 
     digits, kept, folder = load("mnist").images[:12], b"", None
     for kill in range(6):
-        port = 20_000 + (os.getpid() + 131 * kill) % 40_000
+        port = 20_000 + (os.getpid() + 131 * kill) % 10_000
         client = Client(f"http://127.0.0.1:{port}", retries=0)
         with open(tmp_path / "log", "ab") as log:
             process = subprocess.Popen(
@@ -133,7 +131,11 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
                 assert batch.save(tmp_path / "run").verify().votes == 60_000
             else:
                 lines = folder / "tallies.jsonl"
-                until(lambda f=lines: f.exists() and f.stat().st_size > len(kept) + 300 or batch.state["state"] == "done")
+                until(
+                    lambda f=lines: (
+                        (f.exists() and f.stat().st_size > len(kept) + 300) or batch.state["state"] == "done"
+                    )
+                )
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -149,3 +151,15 @@ def _answers(client: Client) -> bool:
         return bool(client.about())
     except ServiceError:
         return False
+
+
+@pytest.mark.slow
+def test_a_batch_votes_on_a_ray_cluster(tmp_path: Path, ray_cluster: Any) -> None:
+    """The cluster's votes are in a run that replays here."""
+    (ray_cluster.code / "service_world.py").write_bytes((Path(__file__).parent / "service_world.py").read_bytes())
+    with service(tmp_path / "served", on=ray_cluster.on) as world:
+        batch = world.client.batch(PICTURES, n=1_000)
+        assert world.client.certify(PICTURES[0], votes=200).votes > 100
+        assert batch.wait(300)["votes"] == 8_000
+        batch.save(tmp_path / "run")
+    assert replay(tmp_path / "run", half_spaces, PICTURES, inputs=4).inputs == 8

@@ -11,10 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-
-pytest.importorskip("fastapi")
-Image = pytest.importorskip("PIL.Image")
-
+from PIL import Image
 from service_world import BRIGHT, World, service
 
 from vauban.client import Client, ServiceError
@@ -23,7 +20,16 @@ from vauban.service.decoding import read_array, read_input, read_inputs
 from vauban.service.settings import Limits
 
 TOKEN = "a token for tests"
-LIMITS = Limits(queue=2, upload=20_000, batch_upload=30_000, pixels=100_000, body_seconds=1.0, batches=1, batch_inputs=50, seconds=20)
+LIMITS = Limits(
+    queue=2,
+    upload=20_000,
+    batch_upload=30_000,
+    pixels=100_000,
+    body_seconds=1.0,
+    batches=1,
+    batch_inputs=50,
+    seconds=20,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,13 @@ def detail(content: bytes) -> str:
 
 @pytest.mark.parametrize("given", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}])
 def test_nothing_but_the_page_answers_without_the_token(world: World, given: dict[str, str]) -> None:
-    for method, path in [("POST", "/predict"), ("GET", "/about"), ("GET", "/runs"), ("GET", "/metrics"), ("GET", "/nothing")]:
+    for method, path in [
+        ("POST", "/predict"),
+        ("GET", "/about"),
+        ("GET", "/runs"),
+        ("GET", "/metrics"),
+        ("GET", "/nothing"),
+    ]:
         status, headers, content = world.send(method, path, **given)
         assert status == 401
         assert headers["www-authenticate"] == "Bearer"
@@ -120,7 +132,9 @@ def test_a_caller_that_leaves_frees_its_place(world: World) -> None:
 def test_pictures_are_decoded_with_limits(world: World) -> None:
     own = {"Authorization": f"Bearer {TOKEN}"}
     for kind in ("PNG", "JPEG", "WEBP", "BMP"):
-        status, _, content = world.send("POST", "/predict", picture(20, 20, kind), Content_Type=f"image/{kind.lower()}", **own)
+        status, _, content = world.send(
+            "POST", "/predict", picture(20, 20, kind), Content_Type=f"image/{kind.lower()}", **own
+        )
         assert status == 200, content
         assert json.loads(content)["labels"] == [2]
     assert world.send("POST", "/predict", picture(2000, 2000), Content_Type="image/png", **own)[0] == 413

@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("fastapi")
-pytest.importorskip("schemathesis")
-
 from service_world import World, service
 
 from vauban.service.settings import Limits
@@ -43,8 +39,20 @@ def test_the_description_names_every_route_and_its_refusals(world: World) -> Non
 @pytest.mark.timeout(900)
 def test_schemathesis_finds_nothing(world: World, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{world.url}/openapi.json", "--max-examples", "25"]
-    own = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    options = ["--seed", "1", "--generation-database", "none", "--suppress-health-check", "all", "--request-timeout", "30"]
+    own = {
+        "SCHEMATHESIS_HOOKS": "schemathesis_hooks",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+    }
+    options = [
+        "--seed",
+        "1",
+        "--generation-database",
+        "none",
+        "--suppress-health-check",
+        "all",
+        "--request-timeout",
+        "30",
+    ]
     done = subprocess.run([*command, *options], env=os.environ | own, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6_000:]
     assert "No issues found" in done.stdout

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("fastapi")
-
 from service_world import BRIGHT, World, half_spaces, service
 
 from vauban.client import Client, RemoteCertificate, ServiceError, save_files

@@ -21,7 +21,9 @@ def serve(
     rounds: Annotated[int, typer.Option(min=1, help="how often each is measured, in turns")] = 3,
     votes: Annotated[int, typer.Option(min=100, help="votes of one request")] = 2000,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
-    block: Annotated[int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")] = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")
+    ] = None,
     precision: common.PrecisionOption = "fp32",
     backend: common.BackendOption = None,
     device: common.DeviceOption = "auto",

@@ -39,18 +39,24 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen at")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="VAUBAN_TOKEN", help="requests need this token (other users see options; the variable is hidden)"),
+        typer.Option(
+            envvar="VAUBAN_TOKEN", help="requests need this token (other users see options; the variable is hidden)"
+        ),
     ] = None,
-    runs: Annotated[Path, typer.Option(parser=common.read_folder, metavar="PATH", help="folder of batches and kept records")] = Path(
-        "served-runs"
-    ),
+    runs: Annotated[
+        Path, typer.Option(parser=common.read_folder, metavar="PATH", help="folder of batches and kept records")
+    ] = Path("served-runs"),
     on: Annotated[str | None, typer.Option(help="where batches vote: here, or ray:address=host:port [here]")] = None,
     queue: Annotated[int, typer.Option(min=1, help="requests in progress; more are answered with 429")] = 64,
     seconds: Annotated[float, typer.Option(min=0.1, help="the longest that votes are cast for one request")] = 30.0,
     upload: Annotated[int, typer.Option(min=1, help="the largest body of a request, in bytes")] = 8 * 2**20,
-    pixels: Annotated[int, typer.Option(min=1, help="the largest picture, in pixels, before it is scaled")] = 16_000_000,
+    pixels: Annotated[
+        int, typer.Option(min=1, help="the largest picture, in pixels, before it is scaled")
+    ] = 16_000_000,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
-    block: Annotated[int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")] = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")
+    ] = None,
     precision: common.PrecisionOption = "fp32",
     backend: common.BackendOption = None,
     device: common.DeviceOption = "auto",
@@ -82,7 +88,9 @@ def serve(
     if token is not None and not token.strip():
         raise typer.BadParameter("the token is empty: give one, or none at all")
     if token is None and host not in ("127.0.0.1", "localhost", "::1"):
-        typer.echo("warning: whoever reaches this address can ask; give a token (VAUBAN_TOKEN) to change that", err=True)
+        typer.echo(
+            "warning: whoever reaches this address can ask; give a token (VAUBAN_TOKEN) to change that", err=True
+        )
     typer.echo(f"serving {desk.about()['model']}, {smoothing}, at http://{host}:{port} (runs in {runs})", err=True)
     server(desk, host, port, token).run()
 

@@ -337,7 +337,7 @@ class Sampler:
         """The keys of the streams' seeds; the last are kept."""
         seeds = [stream.seed for stream in streams]
         if self._programs.get("seeds") != seeds:
-            self._programs |= {"seeds": seeds, "keys": keys_of(streams, self.device)}
+            self._programs.update(seeds=seeds, keys=keys_of(streams, self.device))
         return self._programs["keys"]
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:

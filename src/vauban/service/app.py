@@ -12,7 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from vauban import __version__
-from vauban.errors import VaubanError
+from vauban.errors import Incomplete, VaubanError
 from vauban.prediction import predictions
 from vauban.report.numbers import radius_text
 from vauban.service.decoding import TooLarge, WrongType, media_type, read_input, read_inputs
@@ -37,7 +37,6 @@ from vauban.service.schemas import (
 )
 from vauban.service.served import Asked
 from vauban.service.voting import Stopping, Ticket
-from vauban.errors import Incomplete
 
 EVENTS = "text/event-stream"
 RunId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="the ID that the service gave")]
@@ -55,7 +54,11 @@ _STATUS: list[tuple[type[Exception], int]] = [
     (TimeoutError, 504),
     (VaubanError, 422),
 ]
-_PAGE = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css")}
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/app.js": ("app.js", "text/javascript"),
+    "/style.css": ("style.css", "text/css"),
+}
 
 
 def make_app(desk: Desk, token: str | None = None) -> App:
@@ -130,7 +133,9 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
         """The model, the smoothing, the shape of an input, and limits."""
         return desk.about()
 
-    @api.post("/predict", response_model=Prediction, responses=problems(408, 415, 422, 429, 503, 504), openapi_extra=body)
+    @api.post(
+        "/predict", response_model=Prediction, responses=problems(408, 415, 422, 429, 503, 504), openapi_extra=body
+    )
     async def predict(
         request: Request,
         k: Annotated[int, Query(ge=1, lt=classes, description="how many labels")] = 1,
@@ -154,7 +159,10 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
     @api.post(
         "/certify",
         responses={
-            200: {"content": {EVENTS: {"schema": EVENT}}, "description": "events: accepted, views, radius, done, error"},
+            200: {
+                "content": {EVENTS: {"schema": EVENT}},
+                "description": "events: accepted, views, radius, done, error",
+            },
             **problems(408, 415, 422, 429, 503),
         },
         response_class=StreamingResponse,
@@ -165,7 +173,9 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
         seconds: Annotated[float, Query(gt=0, le=limits.seconds, description="how long votes are cast")] = min(
             10.0, limits.seconds
         ),
-        votes: Annotated[int | None, Query(ge=100, le=limits.votes, description="the most votes that are counted")] = None,
+        votes: Annotated[
+            int | None, Query(ge=100, le=limits.votes, description="the most votes that are counted")
+        ] = None,
         radius: Annotated[float | None, Query(gt=0, description="stop once this radius is certified")] = None,
         alpha: Alpha = 0.001,
         n0: Annotated[int | None, Query(ge=1, le=10_000, description="uncounted votes that choose the label")] = None,

@@ -98,7 +98,12 @@ class Batches:
         inputs, labels = entry.inputs()
         with self._voting.guest() as guest:
             self._served.smoothed.certify(
-                inputs, labels, **entry.request["settings"], out=entry.run, progress=False, on=self._executor(entry, guest)
+                inputs,
+                labels,
+                **entry.request["settings"],
+                out=entry.run,
+                progress=False,
+                on=self._executor(entry, guest),
             )
 
     def _executor(self, entry: Entry, guest: Guest) -> Callable[[VotingJob], Iterator[Item]]:
@@ -123,14 +128,13 @@ class Batches:
 
     def _cluster(self, guest: Guest) -> Callable[[VotingJob], Iterator[Item]]:
         """Casts votes on a Ray cluster, which leaves the model here free for requests."""
-        from vauban.engine.worker_pool import ray_executor
-
-        assert self._on is not None
-        there: Any = ray_executor(self._on, self._served.smoothed.base.module)
 
         def vote(job: VotingJob) -> Iterator[Item]:
+            from vauban.engine.worker_pool import ray_executor
+
+            assert self._on is not None
             with guest.lent():
-                yield from there(job)
+                yield from ray_executor(self._on, self._served.smoothed.base.module)(job)
 
         return vote
 

@@ -63,9 +63,13 @@ def read_inputs(body: bytes, kind: str, shape: tuple[int, ...]) -> tuple[NDArray
         if rest:
             given, rest = read_array(rest, _LABELS)
             if rest:
-                raise BadInput("there are bytes after the second array: inputs, and labels if there are any, are needed")
+                raise BadInput(
+                    "there are bytes after the second array: inputs, and labels if there are any, are needed"
+                )
             if given.shape != (len(values),):
-                raise BadInput(f"labels of shape {given.shape} for {len(values)} inputs: one whole number each is needed")
+                raise BadInput(
+                    f"labels of shape {given.shape} for {len(values)} inputs: one whole number each is needed"
+                )
             given = given.tolist()
     elif kind == JSON:
         values, given = numbers(read_json_object(body, {"inputs"}).get("inputs")), None
@@ -74,7 +78,9 @@ def read_inputs(body: bytes, kind: str, shape: tuple[int, ...]) -> tuple[NDArray
     if values.shape == shape:
         values = values[None]
     if values.ndim < 2 or values.shape[1:] != shape or not len(values):
-        raise BadInput(f"inputs of shape {values.shape}: [m, {', '.join(map(str, shape))}] with m of 1 or more is needed")
+        raise BadInput(
+            f"inputs of shape {values.shape}: [m, {', '.join(map(str, shape))}] with m of 1 or more is needed"
+        )
     return values, given
 
 
@@ -106,13 +112,24 @@ def numbers(values: Any) -> NDArray[np.float32]:
         array = np.array(values)
     except (ValueError, OverflowError, RecursionError):
         raise BadInput("nested lists of different lengths: every row needs as many numbers as the others") from None
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind not in "iuf" or _has_bool(values):
         raise BadInput("nested lists of something else than numbers: only numbers are read")
     with np.errstate(over="ignore"):
         found = array.astype(np.float32)
     if not np.isfinite(found).all():
         raise BadInput("a number is too large: finite numbers of float32 are needed")
     return found
+
+
+def _has_bool(values: Any) -> bool:
+    """Whether nested lists hold true or false, which NumPy would read as numbers."""
+    if isinstance(values, list):
+        return (
+            any(map(_has_bool, values))
+            if values and isinstance(values[0], list)
+            else any(type(x) is bool for x in values)
+        )
+    return False
 
 
 def read_array(body: bytes, kinds: set[str]) -> tuple[NDArray[Any], bytes]:

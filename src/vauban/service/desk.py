@@ -164,6 +164,11 @@ class Desk:
             "shape": list(self.served.shape),
             "classes": list(self._classes),
             "input_range": None if smoothed.input_range is None else list(smoothed.input_range),
-            "limits": {"seconds": limits.seconds, "votes": limits.votes, "upload": limits.upload, "pixels": limits.pixels},
+            "limits": {
+                "seconds": limits.seconds,
+                "votes": limits.votes,
+                "upload": limits.upload,
+                "pixels": limits.pixels,
+            },
             "version": __version__,
         }

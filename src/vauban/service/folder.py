@@ -126,7 +126,9 @@ class Entry:
         """The text of every file of a finished run."""
         if not self.sealed:
             raise Incomplete("this run is not finished: its record is sealed when it is")
-        found = sorted(p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE)
+        found = sorted(
+            p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE
+        )
         return {path.name: path.read_text() for path in found}
 
     def cancel(self) -> None:
@@ -163,7 +165,12 @@ class ServiceFolder:
         return found
 
     def create(
-        self, kind: str, settings: Mapping[str, Any], inputs: int, files: Mapping[str, bytes], run: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        inputs: int,
+        files: Mapping[str, bytes],
+        run: Mapping[str, str] | None = None,
     ) -> Entry:
         """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished."""
         if sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name)) >= self._most:

@@ -17,12 +17,18 @@ class Metrics:
         self.votes = Counter("vauban_votes", "votes counted", registry=self._registry)
         self.requests = Counter("vauban_requests", "answers", ["path", "status"], registry=self._registry)
         self.seconds = Histogram(
-            "vauban_request_seconds", "seconds until an answer is complete", ["path"], buckets=_SECONDS, registry=self._registry
+            "vauban_request_seconds",
+            "seconds until an answer is complete",
+            ["path"],
+            buckets=_SECONDS,
+            registry=self._registry,
         )
         self.first_radius = Histogram(
             "vauban_first_radius_seconds", "seconds until a first radius", buckets=_SECONDS, registry=self._registry
         )
-        self.in_progress = Gauge("vauban_requests_in_progress", "requests that votes are cast for", registry=self._registry)
+        self.in_progress = Gauge(
+            "vauban_requests_in_progress", "requests that votes are cast for", registry=self._registry
+        )
         self.batches = Gauge("vauban_batches_open", "batches waiting or running", registry=self._registry)
 
     @property

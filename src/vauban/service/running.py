@@ -12,7 +12,9 @@ from typing import Any
 from vauban.errors import MissingExtra
 from vauban.service.desk import Desk
 
-_SWITCH_SECONDS = 0.0005  # how long Python code of requests may keep the voting thread waiting; Python's own is ten times longer
+_SWITCH_SECONDS = (
+    0.0005  # how long Python code of requests may keep the voting thread waiting; Python's own is ten times longer
+)
 
 
 def server(desk: Desk, host: str, port: int, token: str | None, log_level: str = "info") -> Any:

@@ -91,7 +91,7 @@ class Served:
 
     def check(self) -> None:
         """Certify examples with all checks of the model; a model that is not what it was at the start is refused."""
-        for levels in self._templates or {None if self.smoothed.arithmetic == "float" else 255: None}:
+        for levels in list(self._templates) or [None if self.smoothed.arithmetic == "float" else 255]:
             made, before = self._template(levels), self._templates.get(levels)
             if before is not None and (made.model, made.compute) != (before.model, before.compute):
                 raise RunRefused("the model is not the one with which this service began: start the service again")
@@ -118,7 +118,9 @@ class Served:
         pixels = generator.integers(0, 256, (1, *self.shape), dtype=np.uint8)
         low, high = self.smoothed.input_range or (0.0, 1.0)
         floats = (low + (high - low) * generator.random((1, *self.shape))).astype(np.float32)
-        sampled: dict[str, Any] = {} if self.exact else {"stop": "anytime", "seconds": 3600.0, "on": _first_look, "seed": 0}
+        sampled: dict[str, Any] = (
+            {} if self.exact else {"stop": "anytime", "seconds": 3600.0, "on": _first_look, "seed": 0}
+        )
         certs = self.smoothed.certify(floats if levels is None else pixels, label="votes", progress=False, **sampled)
         made: Manifest = certs.record.manifest
         return made
@@ -186,7 +188,11 @@ class Served:
         per_view = smoothing.words(inputs.values.shape[1:], inputs.levels)
         words = Stream(Seed.of(None), "surrogate", 0).words(0, rows, per_view, network.device)
         if isinstance(smoothing.law, ExactLaw):
-            words = torch.linspace(0, smoothing.law.for_shape(self.shape).views - 1, rows).long()[:, None].to(network.device)
+            words = (
+                torch.linspace(0, smoothing.law.for_shape(self.shape).views - 1, rows)
+                .long()[:, None]
+                .to(network.device)
+            )
         pictures = inputs.values.to(network.device).expand(rows, *self.shape)
         with torch.inference_mode(), in_precision(network.precision, network.device):
             views = network.laid_out(smoothing.views(pictures, words, inputs.levels))

@@ -267,7 +267,9 @@ class SharedVoting:
     def _loop(self) -> None:
         while True:
             with self._wake:
-                while not (self._arrived or self._calls or self._closing or any(x.tickets for x in self._lanes.values())):
+                while not (
+                    self._arrived or self._calls or self._closing or any(x.tickets for x in self._lanes.values())
+                ):
                     self._wake.wait()
                 arrived, self._arrived = self._arrived, []
                 calls, self._calls = self._calls, []
