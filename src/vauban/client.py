@@ -211,7 +211,7 @@ class RemoteBatch:
 
 
 def save_files(path: str | Path, files: Mapping[str, str]) -> Any:
-    """Write the files of a run folder that a service sent to a new folder, and open it; names that are no plain ones are refused."""
+    """Write the files of a run folder that a service sent to a new folder, and open it; only plain names are written."""
     from vauban.files import replace_file
     from vauban.runs.run import Run
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from service_world import desk, half_spaces, service
 
-from vauban.client import Client, ServiceError
+from vauban.client import Client, RemoteBatch, ServiceError
+from vauban.data import load
 from vauban.replay import replay
 from vauban.runs.verify import verify_run
 
@@ -110,8 +112,6 @@ def test_a_half_written_batch_is_no_batch(tmp_path: Path) -> None:
 def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
     """The service is killed again and again while it votes; in the end the run is whole and its lines were only added to."""
     command = [sys.executable, "-m", "vauban", "serve", "-s", "gaussian:sigma=0.5", "--runs", str(tmp_path / "served")]
-    from vauban.data import load
-
     digits, kept, folder = load("mnist").images[:12], b"", None
     for kill in range(6):
         port = 20_000 + (os.getpid() + 131 * kill) % 10_000
@@ -121,7 +121,7 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
                 [*command, "--port", str(port)], stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}
             )
         try:
-            until(lambda c=client: _answers(c))
+            until(partial(_answers, client))
             if kill == 0:
                 client.batch(digits, n=5_000)
             (batch,) = client.runs()
@@ -130,12 +130,7 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
                 assert batch.wait(300)["decided"] == 12
                 assert batch.save(tmp_path / "run").verify().votes == 60_000
             else:
-                lines = folder / "tallies.jsonl"
-                until(
-                    lambda f=lines: (
-                        (f.exists() and f.stat().st_size > len(kept) + 300) or batch.state["state"] == "done"
-                    )
-                )
+                until(partial(_grown, folder / "tallies.jsonl", len(kept) + 300, batch))
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -144,6 +139,10 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
         assert whole.startswith(kept)
         kept = whole
     assert verify_run(folder).votes == 60_000
+
+
+def _grown(lines: Path, length: int, batch: RemoteBatch) -> bool:
+    return (lines.exists() and lines.stat().st_size > length) or batch.state["state"] == "done"
 
 
 def _answers(client: Client) -> bool:

@@ -27,11 +27,11 @@ def measure(
 ) -> dict[str, Any]:
     """Bare forward passes, one client, many that come one after the other, and many that come at once, in turns.
 
-    A round is `seconds` of each. Rates are votes in a second of the clock (`wall`), and in a second in which the voting thread had
-    a processor (`busy`), which other load on the machine changes less. Bare passes are cast by the thread of the service that votes, while nobody asks. Waiting times
-    are seconds to a first radius, as a client sees them; of many clients, those of requests that begin after all
-    clients have come, evenly spread over the time that a request then takes. `inputs`: a file of numpy.save, from
-    which the clients take theirs. `votes`: of one request.
+    A round is `seconds` of each. Rates are votes in a second of the clock (`wall`), and in a second in which the voting thread
+    had a processor (`busy`), which other load on the machine changes less. Bare passes are cast by the thread of the service
+    that votes, while nobody asks. Waiting times are seconds to a first radius, as a client sees them; of many clients, those of
+    requests that begin after all clients have come, evenly spread over the time that a request then takes. `inputs`: a file of
+    numpy.save, from which the clients take theirs. `votes`: of one request.
     """
     with running(desk) as url:
         bare = _Bare(desk)

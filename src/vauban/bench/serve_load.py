@@ -1,8 +1,7 @@
-"""Clients of a service under load, in a process of their own: python -m vauban.bench.serve_load URL CLIENTS VOTES SECONDS SPREAD INPUTS.
+"""Clients of a service under load, in a process of their own: python -m vauban.bench.serve_load URL CLIENTS VOTES SECONDS SPREAD
+INPUTS, where INPUTS is a file of numpy.save with one input for each client.
 
-INPUTS is a file of numpy.save, one input for each client.
-
-Prints a JSON list for each finished request: when it began, and the seconds to its first radius (null if it got none) and to its end.
+Prints a JSON list for each finished request: when it began, the seconds to its first radius (null if it got none) and to its end.
 """
 
 from __future__ import annotations

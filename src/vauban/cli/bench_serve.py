@@ -29,9 +29,10 @@ def serve(
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
-    """Votes per second of many clients beside bare forward passes, and time to a first radius beside a single client's.
+    """Votes per second of many clients beside bare forward passes, and time to a first radius beside one client's.
 
-    An architecture without weights gets random ones. The service and its clients run on this machine, the clients in a process of their own.
+    An architecture without weights gets random ones. The service and its clients run on this machine, the clients in a
+    process of their own.
     """
     from pathlib import Path
 

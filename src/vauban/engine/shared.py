@@ -87,7 +87,8 @@ class SharedScheduler(Scheduler):
     def _turn(self, one: _Input) -> float:
         """Before all others while an urgent input has few votes; then by its share of what was cast since it came."""
         work = one.work
-        assert isinstance(work, SharedWork) and one.request is not None
+        assert isinstance(work, SharedWork)
+        assert one.request is not None
         if work.urgent and (one.request.stage == "choose" or one.counted < _FIRST):
             return -1.0
         used = work.cost * one.blocks_sent

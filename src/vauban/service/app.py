@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -199,14 +199,22 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
         limited = {"seconds": seconds, "votes": votes or limits.votes, "radius": radius, "views": views}
         events = certify_events(served, desk.voting, asked, **limited)  # type: ignore[arg-type]
 
-        async def stream() -> AsyncIterator[bytes]:
-            try:
-                async for name, content in desk.noted(events, keep):
-                    yield _sse((name, content))
-            finally:
-                hold.__exit__(None, None, None)
+        stream = (_sse(event) async for event in desk.noted(events, keep))
+        return _HeldResponse(stream, hold)
 
-        return StreamingResponse(stream(), media_type=EVENTS)
+
+class _HeldResponse(StreamingResponse):
+    """Events of a request that has its place until the answer is over, even if the caller leaves before it begins."""
+
+    def __init__(self, events: AsyncIterator[bytes], hold: AbstractContextManager[None]):
+        super().__init__(events, media_type=EVENTS)
+        self._hold = hold
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._hold.__exit__(None, None, None)
 
 
 async def _vote(desk: Desk, asked: Asked) -> None:

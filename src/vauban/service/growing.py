@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import deque
@@ -17,6 +18,8 @@ from vauban.report.numbers import radius_text
 from vauban.service.served import Asked, Served, record_files
 from vauban.service.voting import Item, SharedVoting, Ticket
 from vauban.stopping.anytime import AnytimeRule
+
+LOG = logging.getLogger("vauban.service")
 
 Event = tuple[str, dict[str, Any]]
 
@@ -86,7 +89,8 @@ class Growing:
         if self.asked.secret is None or not self.votes:
             return
         rule = self.asked.method.rule  # type: ignore[attr-defined]
-        assert isinstance(rule, AnytimeRule) and self.asked.label is not None
+        assert isinstance(rule, AnytimeRule)
+        assert self.asked.label is not None
         lower, radius = _bound(rule, self.counts[self.asked.label], self.votes)
         if lower > self.lower:
             self.lower, self.radius = lower, radius
@@ -146,6 +150,9 @@ async def certify_events(
         yield "done", await _done(served, voting, growing, began)
     except VaubanError as problem:
         yield "error", {"detail": str(problem)}
+    except Exception as problem:
+        LOG.exception("a request to certify")
+        yield "error", {"detail": f"the service failed on this request: {type(problem).__name__}"}
     finally:
         voting.cancel(ticket)
 

@@ -32,6 +32,7 @@ def server(desk: Desk, host: str, port: int, token: str | None, log_level: str =
         port=port,
         log_level=log_level,
         access_log=False,
+        limit_concurrency=4 * desk.limits.queue + 64,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=32 * 1024,
