@@ -12,7 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from vauban import __version__
-from vauban.errors import Incomplete, VaubanError
+from vauban.errors import BadInput, Incomplete, VaubanError
 from vauban.prediction import predictions
 from vauban.report.numbers import radius_text
 from vauban.service.decoding import TooLarge, WrongType, media_type, read_input, read_inputs
@@ -262,7 +262,7 @@ def _add_batch(api: FastAPI, desk: Desk) -> None:
         kind, content = media_type(request.headers.get("content-type")), await request.body()
         inputs, labels = await asyncio.to_thread(read_inputs, content, kind, served.shape)
         if len(inputs) > limits.batch_inputs:
-            raise TooLarge(f"{len(inputs)} inputs: a batch has at most {limits.batch_inputs}")
+            raise BadInput(f"{len(inputs)} inputs: a batch has at most {limits.batch_inputs}; send several")
         settings = await asyncio.to_thread(desk.batch_settings, inputs, labels, n, alpha, radius)
         arrays = {"inputs.npy": array_bytes(inputs)}
         if labels is not None:
