@@ -96,6 +96,19 @@ def test_who_comes_late_is_served_first_and_then_fairly(half_spaces: Model) -> N
     assert counted >= sum(votes.values())
 
 
+def test_inputs_that_come_at_once_get_their_first_votes_together(half_spaces: Model) -> None:
+    shared = SharedScheduler(sampler(half_spaces))
+    for i in range(12):
+        shared.admit(SharedWork(0, X[i % 6], requests(10**6), Seed.of(i), caller=i))
+    votes, cast = dict.fromkeys(range(12), 0), 0
+    while min(votes.values()) < 10:
+        for work, tally, _ in shared.step():
+            votes[work.caller] = tally.votes if tally.stage == "count" else 0
+        cast += 1
+        assert cast < 100
+    assert max(votes.values()) <= 40
+
+
 def test_a_dear_input_gets_a_smaller_share(half_spaces: Model) -> None:
     shared = SharedScheduler(sampler(half_spaces))
     looks = list(range(100, 50_000, 100))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vauban.engine.sampler import Sampler
 
 _FIRST = 100  # counted votes before which an urgent input is served ahead of all that have more
+_AHEAD = 1e9  # more than any share
 _STEP_SECONDS = 0.02  # about how long one step may take: a new caller waits no longer than this before its first block
 
 
@@ -85,12 +86,12 @@ class SharedScheduler(Scheduler):
         return found  # type: ignore[return-value]
 
     def _turn(self, one: _Input) -> float:
-        """Before all others while an urgent input has few votes; then by its share of what was cast since it came."""
+        """Before all others while an urgent input has few votes, the fewest first; then by its share of what was cast since."""
         work = one.work
         assert isinstance(work, SharedWork)
         assert one.request is not None
         if work.urgent and (one.request.stage == "choose" or one.counted < _FIRST):
-            return -1.0
+            return one.blocks_sent - _AHEAD
         used = work.cost * one.blocks_sent
         start = self._start.setdefault(one.order, self._now - used)
         self._now = max(self._now, start + used - work.cost)
