@@ -205,6 +205,15 @@ class RemoteBatch:
         """The counts behind the claims."""
         return self.client._json("GET", f"/runs/{self.id}/counts")["counts"]
 
+    def report(self, path: str | Path) -> Path:
+        """Write its report page here."""
+        connection, answer = self.client._request("GET", f"/runs/{self.id}/report", {})
+        try:
+            Path(path).write_bytes(answer.read())
+        finally:
+            connection.close()
+        return Path(path)
+
     def save(self, path: str | Path) -> Any:
         """Write the run folder here, and open it."""
         return save_files(path, self.client._json("GET", f"/runs/{self.id}/record")["files"])

@@ -46,6 +46,11 @@ def test_a_batch_is_a_run_that_verifies_and_replays(tmp_path: Path) -> None:
         assert claims["finished"]
         assert [claim["index"] for claim in claims["claims"]] == list(range(8))
         assert sum(batch.counts()["1000"]["3"]) == 1_000
+        status, headers, page = world.send("GET", f"/runs/{batch.id}/report")
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert headers["content-security-policy"].startswith("sandbox")
+        assert page.count(b"data:image/png") >= 8
+        assert batch.report(tmp_path / "report.html").read_bytes() == page
         early = world.client.batch(PICTURES, labels, n=20_000, radius=0.05)
         assert early.wait(120)["votes"] < 8 * 20_000
         assert early.save(tmp_path / "early").verify()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Path, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
 from vauban import __version__
 from vauban.errors import BadInput, Incomplete, VaubanError
@@ -39,6 +39,8 @@ from vauban.service.served import Asked
 from vauban.service.voting import Stopping, Ticket
 
 EVENTS = "text/event-stream"
+REPORT_POLICY = "sandbox allow-scripts allow-downloads"
+"""Of a report, whose own policy is inside it; here, that it is no part of this site and cannot ask it."""
 RunId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="the ID that the service gave")]
 Alpha = Annotated[float, Query(ge=1e-12, lt=0.5, description="the answer is wrong with at most this probability")]
 
@@ -293,7 +295,6 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
         return entry.describe()
 
     @api.get("/runs/{id}/claims", response_model=ClaimList, responses=problems(404, 409, 422))
-    @api.get("/runs/{id}/report", response_model=ClaimList, responses=problems(404, 409, 422))
     def claims(id: RunId) -> dict[str, Any]:
         """What is proven about the inputs that have enough votes."""
         run = desk.folder.entry(id).opened()
@@ -309,6 +310,18 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
             for i in range(len(certs))
         ]
         return {"claim": run.manifest.claim, "finished": run.finished, "claims": listed, "notes": list(certs.notes)}
+
+    page = {
+        200: {
+            "content": {"text/html": {"schema": {"type": "string"}}},
+            "description": "one page, which needs no network",
+        }
+    }
+
+    @api.get("/runs/{id}/report", responses={**page, **problems(404, 409, 422)}, response_class=HTMLResponse)
+    def report(id: RunId) -> HTMLResponse:
+        """The report page of a run, with its pictures if it is a batch."""
+        return HTMLResponse(desk.report(id), headers={"Content-Security-Policy": REPORT_POLICY})
 
     @api.get("/runs/{id}/counts", response_model=CountList, responses=problems(404, 409, 422))
     def counts(id: RunId) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from vauban import __version__
@@ -147,6 +148,18 @@ class Desk:
         entry = self.folder.create("batch", settings, inputs, arrays)
         self.batches.wake()
         return entry.describe()
+
+    def report(self, id: str) -> str:
+        """The report page of a run."""
+        from vauban.data.dataset import Dataset
+
+        entry = self.folder.entry(id)
+        run, data = entry.opened(), None
+        if entry.request["kind"] == "batch":
+            images, labels = entry.inputs()
+            data = Dataset(images, labels, len(self._classes), self._classes, run.manifest.data.spec)
+        with TemporaryDirectory() as folder:
+            return Path(run.report(Path(folder) / "report.html", data=data)).read_text()
 
     def open_batches(self) -> int:
         """How many batches are waiting or running."""
