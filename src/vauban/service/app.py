@@ -311,7 +311,7 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
         ]
         return {"claim": run.manifest.claim, "finished": run.finished, "claims": listed, "notes": list(certs.notes)}
 
-    page = {
+    page: dict[int | str, dict[str, Any]] = {
         200: {
             "content": {"text/html": {"schema": {"type": "string"}}},
             "description": "one page, which needs no network",
