@@ -27,3 +27,9 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
     except (TypeError, ValueError):  # which is refused for what it is
         return True
     return case.operation.path != "/batch" or not radius >= 1e-3
+
+
+@schemathesis.deserializer("text/html")
+def read_page(context: schemathesis.DeserializationContext, response: schemathesis.Response) -> str:
+    """A page is its text."""
+    return response.content.decode()

@@ -318,7 +318,7 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
         }
     }
 
-    @api.get("/runs/{id}/report", responses={**page, **problems(404, 409, 422)}, response_class=HTMLResponse)
+    @api.get("/runs/{id}/report", responses={**page, **problems(404, 409, 422)}, response_class=Response)
     def report(id: RunId) -> HTMLResponse:
         """The report page of a run, with its pictures if it is a batch."""
         return HTMLResponse(desk.report(id), headers={"Content-Security-Policy": REPORT_POLICY})
