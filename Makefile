@@ -31,7 +31,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report,images,cluster,onnxruntime,openvino,rl,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report,images,cluster,onnxruntime,openvino,rl,serve,test]'
 	touch $@
 
 clean:

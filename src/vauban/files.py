@@ -222,10 +222,15 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Indented JSON, with lists of numbers on one line."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    return (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode()
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write indented JSON atomically, with lists of numbers on one line."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    replace_file(path, (_SPREAD_NUMBERS.sub(lambda spread: "".join(spread[0].split()), text) + "\n").encode())
+    replace_file(path, json_bytes(value))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, threads
 from vauban.engine.sampler import Sampler, make_sampler
-from vauban.engine.scheduler import VotingJob
+from vauban.engine.scheduler import Executor, VotingJob
 from vauban.errors import BadInput, RunRefused
 from vauban.files import files_sha256
 from vauban.inputs import Batch, Inputs, collect, prepare
@@ -33,9 +33,6 @@ from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
-from vauban.votes import Record
-
-Callback = Callable[[int], None]
 
 _SAMPLERS: dict[str, Callable[..., Any]] = {"exact": make_enumerator}
 
@@ -124,7 +121,7 @@ class SmoothedClassifier(AsModule):
         alpha: float | None = None,
         seed: int | None = None,
         index: Any = None,
-        on: str | None = None,
+        on: str | Executor | None = None,
         progress: Any = True,
     ) -> Predictions:
         """The top k labels of each input of `x` [m, ...], or undecided. [Jia2020] PREDICT
@@ -162,7 +159,7 @@ class SmoothedClassifier(AsModule):
         index: Any = None,
         out: str | Path | None = None,
         extend: int | None = None,
-        on: str | None = None,
+        on: str | Executor | None = None,
         progress: Any = True,
         order: Any = None,
         announce: bool = False,
@@ -186,8 +183,8 @@ class SmoothedClassifier(AsModule):
 
         `out`: a run folder, which is written, locked and sealed; an existing one is resumed, and Ctrl-C keeps what was counted.
         `extend`: cast 2, 4, 8, … times the n votes of a finished run; its certificates are then another claim. `on`:
-        "ray:address=host:port" lets the workers of a Ray cluster vote. `index` [m]: the number of each input, which addresses
-        its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
+        "ray:address=host:port" lets the workers of a Ray cluster vote; a function casts the votes itself. `index` [m]: the
+        number of each input, which addresses its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
         `Progress`. `order`: positions in the order in which they are voted on; it changes no claim. `picture`: draws the
         certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in place of ballots, where an exact
         law needs no order of views: a smaller folder, from which nothing can be derived that needs the vote of a view.
@@ -381,8 +378,10 @@ class SmoothedClassifier(AsModule):
         spec = self.base.spec or model_name(self.base.module)
         return spec, model_fingerprint(self.base.module, spec)
 
-    def _executor(self, on: str | None) -> Callable[[VotingJob], Iterator[tuple[int, Record, bool]]]:
-        """The function that casts the votes of a job: in this process, or on the workers of a Ray cluster."""
+    def _executor(self, on: str | Executor | None) -> Executor:
+        """The function that casts the votes of a job: in this process, on the workers of a Ray cluster, or the one given."""
+        if callable(on):
+            return on
         if on in (None, "here"):
             return VotingJob.vote_here
         from vauban.engine.worker_pool import ray_executor

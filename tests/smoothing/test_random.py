@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vauban.seed import Seed
-from vauban.smoothing.random import STAGES, Stream, addressed_words, addresses, round_keys, words_of
+from vauban.smoothing.random import STAGES, Stream, addressed_words, addresses, keys_of, round_keys, words_of
 
 CPU = torch.device("cpu")
 
@@ -35,6 +35,16 @@ def test_many_inputs_in_one_call_have_the_words_they_have_alone(per_view: int) -
     assert torch.equal(words_of(streams, starts, 6, per_view, CPU), alone)
     by_torch = addressed_words(round_keys(seed, CPU), addresses(streams, starts), 6, per_view)
     assert torch.equal(by_torch, alone)
+
+
+@pytest.mark.parametrize("per_view", [1, 3, 10])
+def test_inputs_of_several_seeds_in_one_call_have_the_words_they_have_alone(per_view: int) -> None:
+    streams, starts = [Stream(Seed.of(i), "count", 0) for i in (5, 6, 5)], [0, 70, 2**33]
+    alone = torch.cat([stream.words(start, 6, per_view, CPU) for stream, start in zip(streams, starts, strict=True)])
+    assert torch.equal(words_of(streams, starts, 6, per_view, CPU), alone)
+    by_torch = addressed_words(keys_of(streams, CPU), addresses(streams, starts), 6, per_view)
+    assert torch.equal(by_torch, alone)
+    assert torch.equal(keys_of(streams[:1], CPU), round_keys(Seed.of(5), CPU))
 
 
 def test_seed_stage_input_and_view_all_change_the_words() -> None:

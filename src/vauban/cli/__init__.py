@@ -23,6 +23,7 @@ from vauban.cli import (
     report,
     reproduce,
     rl,
+    serve,
     train,
     verify,
 )
@@ -70,6 +71,7 @@ for command in (
     plot.plot,
     plot.compare,
     reproduce.reproduce,
+    serve.serve,
     listings.data,
     listings.models,
     demo.demo,

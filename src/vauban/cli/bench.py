@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vauban.cli import common
+from vauban.cli.bench_serve import serve
 from vauban.cli.bench_train import train
 from vauban.cli.common import example
 
@@ -15,6 +16,7 @@ app = typer.Typer(
     help="Measure the speed of Vauban and of alternatives in one run.", no_args_is_help=True, rich_markup_mode=None
 )
 app.command()(train)
+app.command()(serve)
 
 
 @app.command()

@@ -29,7 +29,7 @@ from vauban.inputs import Inputs
 from vauban.methods import Method, SampledMethod
 from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.random import Stream, addresses, round_keys, words_of
+from vauban.smoothing.random import Stream, addresses, keys_of, words_of
 from vauban.validation import check_at_least_one
 from vauban.votes import SampledVotes, Tally, counts_at
 
@@ -198,7 +198,7 @@ class Sampler:
         if self.device.type != "cpu" or self._fuses:
             program = self._program_for(pictures)
             if program is not None:
-                sent = self._sent(pictures), self._sent(addresses(streams, starts)), self._keys(streams[0].seed)
+                sent = self._sent(pictures), self._sent(addresses(streams, starts)), self._keys(streams)
                 return (program, *sent) if self._fuses else program(*sent)
         per_view = self.smoothing.words(pictures.shape[1:], self.levels)
         words = words_of(streams, starts, self.block_size, per_view, self.device)
@@ -331,12 +331,14 @@ class Sampler:
         return self._cached(key, lambda: noise(self, pictures)) if made >= _PLAIN else None
 
     def _cached(self, key: object, build: Callable[[], Any]) -> Any:
-        if key not in self._programs:
-            self._programs[key] = build()
-        return self._programs[key]
+        return self._programs[key] if key in self._programs else self._programs.setdefault(key, build())
 
-    def _keys(self, seed: Seed) -> torch.Tensor:
-        return self._cached(seed, lambda: round_keys(seed, self.device))
+    def _keys(self, streams: Sequence[Stream]) -> torch.Tensor:
+        """The keys of the streams' seeds; the last are kept."""
+        seeds = [stream.seed for stream in streams]
+        if self._programs.get("seeds") != seeds:
+            self._programs.update(seeds=seeds, keys=keys_of(streams, self.device))
+        return self._programs["keys"]
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on the device; a copy to a GPU is not waited for."""

@@ -55,11 +55,15 @@ class PendingInput:
 
 @dataclass(frozen=True)
 class Work:
-    """An input `x` [...] to be voted on, its number in the data set, and the requests for its counts."""
+    """An input `x` [...] to be voted on, its number in the data set, and the requests for its counts.
+
+    `seed`: of its noise; None is the scheduler's.
+    """
 
     number: int
     x: torch.Tensor
     requests: CountRequests
+    seed: Seed | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Scheduler:
     def __init__(
         self,
         sampler: Sampler,
-        seed: Seed,
+        seed: Seed | None,
         *,
         together: bool = False,
         on_votes: Callable[[int], None] | None = None,
@@ -89,8 +93,10 @@ class Scheduler:
     ):
         self._sampler, self._seed = sampler, seed
         self._together, self._on_votes, self._deadline = together, on_votes, deadline
-        self._ready: list[tuple[int, int, _Input]] = []
+        self._ready: list[tuple[float, int, _Input]] = []
         self._undecided: dict[int, _Input] = {}
+        self._cast_shapes: deque[tuple[list[_Placed], Answer]] = deque()
+        self._wait = _SHAPES_AHEAD if sampler.device.type == "cuda" else 0
 
     def run(self, works: Iterable[Work]) -> Iterator[tuple[Tally, bool]]:
         """Yield every tally that was requested, and whether it is its input's last one."""
@@ -98,18 +104,25 @@ class Scheduler:
         if self._together:
             for order, work in list(coming):
                 self._admit(order, work)
-        pending: deque[tuple[list[_Placed], Answer]] = deque()
-        wait = _SHAPES_AHEAD if self._sampler.device.type == "cuda" else 0
         while self._deadline is None or time.monotonic() < self._deadline:
-            shapes = [shape for _ in range(self._sampler.in_flight) if (shape := self._compose(coming))]
-            if not shapes:
-                if not pending:
-                    return
-                yield from self._count(*pending.popleft())
-            for shape, answer in zip(shapes, self._cast(shapes), strict=True):
-                pending.append((shape, answer))
-                if len(pending) > wait:
-                    yield from self._count(*pending.popleft())
+            shapes = self._compose_some(self._sampler.in_flight, coming)
+            if not shapes and not self._cast_shapes:
+                return
+            for _, tally, last in self._advance(shapes):
+                yield tally, last
+
+    def _compose_some(self, most: int, coming: Iterator[tuple[int, Work]]) -> list[list[_Placed]]:
+        """Up to `most` shapes of blocks."""
+        return [shape for _ in range(most) if (shape := self._compose(coming))]
+
+    def _advance(self, shapes: list[list[_Placed]]) -> Iterator[tuple[_Input, Tally, bool]]:
+        """Cast these shapes, and count those whose votes are in; without new shapes, the oldest that was cast."""
+        if not shapes:
+            yield from self._count(*self._cast_shapes.popleft())
+        for shape, answer in zip(shapes, self._cast(shapes), strict=True):
+            self._cast_shapes.append((shape, answer))
+            if len(self._cast_shapes) > self._wait:
+                yield from self._count(*self._cast_shapes.popleft())
 
     def _cast(self, shapes: list[list[_Placed]]) -> Iterator[Answer]:
         """An answer for each shape. All are made before the first votes, which keeps caches warm."""
@@ -157,11 +170,15 @@ class Scheduler:
         if one.request is None:
             return
         if one.sent < one.sure:
-            heapq.heappush(self._ready, (one.sent if self._together else 0, one.order, one))
+            heapq.heappush(self._ready, (self._turn(one), one.order, one))
         else:
             self._undecided[one.order] = one
 
-    def _count(self, blocks: list[_Placed], answer: Answer) -> Iterator[tuple[Tally, bool]]:
+    def _turn(self, one: _Input) -> float:
+        """When an input gets its next block: the smallest is next, the first in order among equals."""
+        return one.sent if self._together else 0
+
+    def _count(self, blocks: list[_Placed], answer: Answer) -> Iterator[tuple[_Input, Tally, bool]]:
         size, votes = self._sampler.block_size, answer.votes()
         for i, placed in enumerate(blocks):
             one = placed.of
@@ -172,7 +189,7 @@ class Scheduler:
                 if self._on_votes:
                     self._on_votes(counted)
                 if more is not None:
-                    yield more
+                    yield one, *more
             if waited:
                 self._place(one)
 
@@ -186,18 +203,20 @@ class _Placed:
     start: int
     stage: str
 
-    def block(self, seed: Seed) -> ViewBlock:
-        return ViewBlock(self.of.x, Stream(seed, self.stage, self.of.number), self.start)
+    def block(self, seed: Seed | None) -> ViewBlock:
+        own = self.of.work.seed or seed
+        assert own is not None
+        return ViewBlock(self.of.x, Stream(own, self.stage, self.of.number), self.start)
 
 
 class _Input:
     """An input in progress: its requests, how many of its views were sent, and the counts of those that came back."""
 
     def __init__(self, order: int, work: Work, block: int, num_classes: int):
-        self.order, self.number, self.x = order, work.number, work.x
+        self.order, self.work, self.number, self.x = order, work, work.number, work.x
         self._requests, self._block, self._classes = work.requests, block, num_classes
         self.request: CountRequest | None = None
-        self.stage_number, self.sent, self.counted = 0, 0, 0
+        self.stage_number, self.sent, self.counted, self.blocks_sent = 0, 0, 0, 0
         self._counts: Counts = np.zeros(num_classes + 1, dtype=np.int64)
         self._begin(next(self._requests, None))
 
@@ -217,6 +236,7 @@ class _Input:
         """The next block of views."""
         assert self.request is not None
         start, self.sent = self.sent, self.sent + self._block
+        self.blocks_sent += 1
         return _Placed(self, self.stage_number, start, self.request.stage)
 
     def count(self, start: int, votes: NDArray[np.integer]) -> Iterator[tuple[int, tuple[Tally, bool] | None]]:
@@ -282,3 +302,7 @@ class VotingJob:
         from vauban.report.progress import reporting
 
         return reporting(self.progress, self.doing, self.method, self.votes, self.seconds)
+
+
+Executor = Callable[[VotingJob], Iterator[tuple[int, Record, bool]]]
+"""Casts the missing votes of a job: yields an item's key, a record, and whether it is the item's last."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from vauban.certificates import Claims
 from vauban.errors import RunRefused
-from vauban.files import replace_file, write_json
+from vauban.files import json_bytes, replace_file
 from vauban.runs.manifest import FILE
-from vauban.runs.store import EXTENSIONS, RunRecord, extension_lines, extensions_of, write_claims
-from vauban.seed import write_nonce
+from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, extension_lines, extensions_of
+from vauban.seed import NONCE_FILE
 
 
 def save_run(path: str | Path, record: RunRecord) -> Path:
@@ -18,16 +20,26 @@ def save_run(path: str | Path, record: RunRecord) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if any(not name.startswith(".") for name in os.listdir(folder)):
         raise RunRefused(f"{folder} is not empty: give another path")
+    files = files_of(record)
     if record.secret is not None:
         record.secret.write(folder)
-    record.manifest.law()  # refuses a law without a text form, which could not be read again
-    write_json(folder / FILE, record.manifest.raw)
-    if record.nonce is not None:
-        write_nonce(folder, record.manifest.identity, record.nonce)
-    replace_file(
-        folder / record.votes.file, "".join(line + "\n" for line in record.votes.lines(record.binding)).encode()
-    )
-    if extensions_of(record.method):
-        replace_file(folder / EXTENSIONS, "".join(extension_lines(record.method, record.binding)).encode())
-    write_claims(folder, record)
+    for name, content in files.items():
+        replace_file(folder / name, content)
     return folder
+
+
+def files_of(record: RunRecord, claims: Mapping[str, Claims] | None = None) -> dict[str, bytes]:
+    """Every file of the run folder of certificates that were made in memory, but for the seed; the seal is the last.
+
+    `claims`: those of the record, if they are derived already.
+    """
+    record.manifest.law()  # refuses a law without a text form, which could not be read again
+    texts = record.texts(record.claims() if claims is None else claims)
+    files = {FILE: json_bytes(record.manifest.raw)}
+    if record.nonce is not None:
+        files[NONCE_FILE] = json_bytes({"announced": record.manifest.identity, "nonce": record.nonce})
+    files[record.votes.file] = "".join(line + "\n" for line in record.votes.lines(record.binding)).encode()
+    if extensions_of(record.method):
+        files[EXTENSIONS] = "".join(extension_lines(record.method, record.binding)).encode()
+    files |= {name: text.encode() for name, text in texts.items()}
+    return files | {SEAL: json_bytes(record.seal(texts))}

@@ -5,7 +5,6 @@ Both stores have one interface: `begin` with a manifest, `keep` every record, `f
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -80,7 +79,7 @@ def write_claims(
         if (folder / SEAL).exists():  # of an extended run: it stays true while its picture is replaced
             write_json(folder / SEAL, {k: v for k, v in read_json(folder / SEAL).items() if k != PICTURE})
         replace_file(folder / PICTURE, picture)
-    replace_file(folder / SEAL, json.dumps(record.seal(texts, picture), indent=1).encode() + b"\n")
+    write_json(folder / SEAL, record.seal(texts, picture))
 
 
 def sealed_picture(folder: Path) -> bytes | None:

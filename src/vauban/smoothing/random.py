@@ -63,16 +63,15 @@ class Stream:
 def words_of(
     streams: Sequence[Stream], starts: Sequence[int], views: int, per_view: int, device: torch.device
 ) -> torch.Tensor:
-    """Words of `views` views from each stream's start, concatenated; all streams have one seed.
+    """Words of `views` views from each stream's start, concatenated.
 
     int64 [len(streams) * views, per_view], the same words as `Stream.words` of each stream.
     """
     if device.type == "cpu":
         each = [stream.words(start, views, per_view, device) for stream, start in zip(streams, starts, strict=True)]
         return each[0] if len(each) == 1 else torch.cat(each)
-    return addressed_words(
-        round_keys(streams[0].seed, device), addresses(streams, starts).to(device, non_blocking=True), views, per_view
-    )
+    keys, at = keys_of(streams, device), addresses(streams, starts).to(device, non_blocking=True)
+    return addressed_words(keys, at, views, per_view)
 
 
 def addresses(streams: Sequence[Stream], starts: Sequence[int]) -> torch.Tensor:
@@ -85,6 +84,14 @@ def addressed_words(keys: torch.Tensor, at: torch.Tensor, views: int, per_view: 
     blocks = -(-per_view // WORDS_PER_BLOCK)
     words = philox(keys, at[:, :2], at[:, 2] * blocks, views * blocks)
     return words.view(len(at) * views, blocks * WORDS_PER_BLOCK)[:, :per_view]
+
+
+def keys_of(streams: Sequence[Stream], device: torch.device) -> torch.Tensor:
+    """The keys of the Philox rounds: int64 [rounds, 2], or [rounds, 2, len(streams), 1] where seeds differ."""
+    if len({stream.seed for stream in streams}) == 1:
+        return round_keys(streams[0].seed, device)
+    each = [round_keys(stream.seed, torch.device("cpu")) for stream in streams]
+    return torch.stack(each, dim=-1)[..., None].to(device, non_blocking=True)
 
 
 def round_keys(seed: Seed, device: torch.device) -> torch.Tensor:

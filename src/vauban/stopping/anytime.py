@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vauban.bounds import eprocess
+from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import Law
 from vauban.laws.topk import radius_of_label
@@ -51,18 +52,28 @@ class AnytimeRule(Rule):
             i += 1
         return look if look <= MOST_VOTES else None
 
+    def lower_bound(self, wins: ArrayLike, votes: ArrayLike) -> Floats:
+        """A lower bound of the label's probability from each number of wins in so many votes; all hold simultaneously."""
+        return eprocess.lower_bound(wins, votes, self.alpha)
+
+    def radius(self, lower: Floats) -> Floats:
+        """The radius certified by lower bounds of the label's probability; NaN where nothing is."""
+        return radius_of_label(self.law, lower - self.deviation, self.k)
+
     def goes_on(self, wins: Sequence[int]) -> bool:
         """As `decide`, from the last look alone, for an input that earlier looks did not stop."""
         if np.isinf(self.law.max_distance):
             return True
-        lower = eprocess.lower_bound([wins[-1]], self.votes_at(len(wins)), self.alpha)
-        return not radius_of_label(self.law, lower - self.deviation, self.k)[0] >= self.law.max_distance
+        lower = self.lower_bound([wins[-1]], self.votes_at(len(wins)))
+        return not self.radius(lower)[0] >= self.law.max_distance
 
     def decide(self, wins: ArrayLike) -> Decision:
         rows = len(np.asarray(wins))
-        best, looks = np.zeros(rows), np.zeros(rows, dtype=np.int64)
-        for votes, column, reached in self._columns(wins):
-            best[reached] = np.maximum(best[reached], eprocess.lower_bound(column[reached], votes, self.alpha))
-            looks += reached
-        radius = radius_of_label(self.law, best - self.deviation, self.k)
+        columns = list(self._columns(wins))
+        looks = np.sum([reached for _, _, reached in columns], axis=0, dtype=np.int64) + np.zeros(rows, dtype=np.int64)
+        best = np.zeros(rows)
+        if columns:
+            table = np.stack([np.where(reached, column, 0) for _, column, reached in columns], axis=1)
+            best = self.lower_bound(table, np.array([votes for votes, _, _ in columns])).max(axis=1)
+        radius = self.radius(best)
         return Decision(radius, ~(radius >= self.law.max_distance), looks)

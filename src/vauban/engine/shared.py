@@ -1,0 +1,98 @@
+"""Votes on inputs of many callers who come and go: their blocks share compute shapes, and each caller has a seed of its own."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vauban.engine.scheduler import Scheduler, Work, _Input
+from vauban.votes import Tally
+
+if TYPE_CHECKING:
+    from vauban.engine.sampler import Sampler
+
+_FIRST = 100  # counted votes before which an urgent input is served ahead of all that have more
+_AHEAD = 1e9  # more than any share
+_STEP_SECONDS = 0.02  # about how long one step may take: a new caller waits no longer than this before its first block
+
+
+@dataclass(frozen=True, eq=False)
+class SharedWork(Work):
+    """An input of one `caller`. `urgent`: served first until it has a few votes. `cost`: how dear a block is; a caller with
+    blocks of cost 10 gets a tenth of the votes of one with blocks of cost 1."""
+
+    caller: Any = None
+    urgent: bool = True
+    cost: float = 1.0
+
+
+class SharedScheduler(Scheduler):
+    """A scheduler that inputs enter and leave at any time. Later shares are fair: every input gets blocks in proportion to
+    1 / cost from when it came, however many votes others have already.
+
+    Which inputs are there, and when they came, changes no tally.
+    """
+
+    def __init__(self, sampler: Sampler, on_votes: Callable[[int], None] | None = None):
+        super().__init__(sampler, None, on_votes=on_votes)
+        self._orders = itertools.count()
+        self._here: dict[SharedWork, _Input] = {}
+        self._start: dict[int, float] = {}
+        self._now = 0.0
+        self._shape_seconds = _STEP_SECONDS
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is an input that needs votes."""
+        return bool(self._here)
+
+    def admit(self, work: SharedWork) -> bool:
+        """Take an input in; False if it needs no votes."""
+        one = _Input(next(self._orders), work, self._sampler.block_size, self._sampler.num_classes)
+        if one.request is None:
+            return False
+        self._here[work] = one
+        self._place(one)
+        return True
+
+    def drop(self, work: SharedWork) -> None:
+        """Let an input go; votes of it that are being cast are not counted."""
+        one = self._here.pop(work, None)
+        if one is None:
+            return
+        one.request = None
+        self._start.pop(one.order, None)
+        self._undecided.pop(one.order, None)
+        self._ready = [entry for entry in self._ready if entry[2] is not one]
+        heapq.heapify(self._ready)
+
+    def step(self) -> list[tuple[SharedWork, Tally, bool]]:
+        """Cast a few shapes; every tally that was reached, and whether it is its input's last one."""
+        most = max(1, min(self._sampler.in_flight, int(_STEP_SECONDS / self._shape_seconds)))
+        began = time.monotonic()
+        shapes = self._compose_some(most, iter(()))
+        if not shapes and not self._cast_shapes:
+            return []
+        found = [(one.work, tally, last) for one, tally, last in self._advance(shapes)]
+        if shapes:
+            self._shape_seconds = (self._shape_seconds + (time.monotonic() - began) / len(shapes)) / 2
+        for work, _, last in found:
+            if last:
+                self.drop(work)  # type: ignore[arg-type]
+        return found  # type: ignore[return-value]
+
+    def _turn(self, one: _Input) -> float:
+        """Before all others while an urgent input has few votes, the fewest first; then by its share of what was cast since."""
+        work = one.work
+        assert isinstance(work, SharedWork)
+        assert one.request is not None
+        if work.urgent and (one.request.stage == "choose" or one.counted < _FIRST):
+            return one.blocks_sent - _AHEAD
+        used = work.cost * one.blocks_sent
+        start = self._start.setdefault(one.order, self._now - used)
+        self._now = max(self._now, start + used - work.cost)
+        return start + used

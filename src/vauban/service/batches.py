@@ -1,0 +1,156 @@
+"""Batches in the background: one thread takes the oldest batch that nobody works on, and certifies it into its run folder.
+
+A batch is locked while somebody works on it. When a process dies its lock goes with it, and this or another process that shares
+the folder resumes the batch from the votes in its run folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vauban.engine.scheduler import VotingJob
+from vauban.errors import RunRefused, VaubanError
+from vauban.files import locked
+from vauban.runs import manifest as manifests
+from vauban.service.folder import Entry, ServiceFolder
+from vauban.service.served import Served
+from vauban.service.turns import Guest
+from vauban.service.voting import Item, SharedVoting, Stopping
+from vauban.votes import BallotVotes
+
+LOG = logging.getLogger("vauban.service")
+
+_LOOK_SECONDS = 2.0  # between two looks for batches that another process left
+_WRITE_SECONDS = 1.0  # between two notes of progress
+
+
+class Cancelled(Exception):
+    """The batch was cancelled."""
+
+
+class Batches:
+    """The thread that works on batches. `on`: where their votes are cast, None is in the voting thread, beside requests."""
+
+    def __init__(self, served: Served, voting: SharedVoting, folder: ServiceFolder, on: str | None = None):
+        self._served, self._voting, self._folder, self._on = served, voting, folder, on
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="batches", daemon=True)
+
+    def start(self) -> None:
+        """Begin with batches that were left."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; a batch that is not finished is resumed by the next start."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Say that there is a new batch."""
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._closing.is_set():
+            self._wake.clear()
+            if not any(self._try(entry) for entry in self._folder.entries() if not self._closing.is_set()):
+                self._wake.wait(_LOOK_SECONDS)
+
+    def _try(self, entry: Entry) -> bool:
+        """Work on a batch, unless it is closed or another process works on it; whether this one did."""
+        try:
+            if not entry.open:
+                return False
+            with locked(entry.path):
+                if not entry.open or not self._fits(entry):
+                    return False
+                self._work(entry)
+                return True
+        except RunRefused:
+            return False
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether a batch that was begun elsewhere can be resumed here: with other threads, a network may round otherwise."""
+        if not (entry.run / "manifest.json").exists():
+            return True
+        threads = manifests.read(entry.run).compute.threads
+        if threads != self._voting.threads:
+            LOG.warning("batch %s waits for a service with OMP_NUM_THREADS=%d", entry.id, threads)
+        return threads == self._voting.threads
+
+    def _work(self, entry: Entry) -> None:
+        try:
+            self._certify(entry)
+        except (Cancelled, Stopping):
+            return
+        except VaubanError as problem:
+            entry.fail(str(problem))
+        except Exception as problem:
+            LOG.exception("batch %s", entry.id)
+            entry.fail(f"the service failed on this batch: {type(problem).__name__}")
+
+    def _certify(self, entry: Entry) -> None:
+        inputs, labels = entry.inputs()
+        with self._voting.guest() as guest:
+            self._served.smoothed.certify(
+                inputs,
+                labels,
+                **entry.request["settings"],
+                out=entry.run,
+                progress=False,
+                on=self._executor(entry, guest),
+            )
+
+    def _executor(self, entry: Entry, guest: Guest) -> Callable[[VotingJob], Iterator[Item]]:
+        def vote(job: VotingJob) -> Iterator[Item]:
+            progress = _Progress(entry, job)
+
+            def stopped() -> None:
+                progress.write()
+                if self._closing.is_set():
+                    raise Stopping("the service is stopping")
+                if (entry.path / "cancelled").exists():
+                    raise Cancelled
+
+            votes = self._cluster(guest) if self._on is not None else self._voting.executor(guest, stopped)
+            for item in votes(job):
+                stopped()
+                progress.ended += int(item[2])
+                yield item
+            progress.write(now=True)
+
+        return vote
+
+    def _cluster(self, guest: Guest) -> Callable[[VotingJob], Iterator[Item]]:
+        """Casts votes on a Ray cluster, which leaves the model here free for requests."""
+
+        def vote(job: VotingJob) -> Iterator[Item]:
+            from vauban.engine.worker_pool import ray_executor
+
+            assert self._on is not None
+            with guest.lent():
+                yield from ray_executor(self._on, self._served.smoothed.base.module)(job)
+
+        return vote
+
+
+class _Progress:
+    """How far a batch is, written about once a second."""
+
+    def __init__(self, entry: Entry, job: VotingJob):
+        self._entry, self._job, self._written = entry, job, 0.0
+        self.ended = len(job.batch) - len(job.method.pending(job.votes))
+
+    def write(self, now: bool = False) -> None:
+        """Write it, if the last time is long enough ago."""
+        if not now and time.monotonic() - self._written < _WRITE_SECONDS:
+            return
+        votes: Any = self._job.votes
+        decided = len(votes.complete) if isinstance(votes, BallotVotes) else self.ended
+        self._entry.write_progress(decided=decided, votes=votes.votes_cast)
+        self._written = time.monotonic()

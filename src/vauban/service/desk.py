@@ -1,0 +1,187 @@
+"""What the routes share: the classifier, the voting thread, batches, limits and counters of one service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from vauban import __version__
+from vauban.errors import VaubanError
+from vauban.inputs import Batch
+from vauban.methods import CertifySettings, method_for
+from vauban.runs.manifest import threat_entries
+from vauban.service.batches import Batches
+from vauban.service.folder import Full, ServiceFolder
+from vauban.service.growing import Event
+from vauban.service.metrics import Metrics
+from vauban.service.served import Served
+from vauban.service.settings import Limits
+from vauban.service.voting import SharedVoting
+
+LOG = logging.getLogger("vauban.service")
+
+
+class Busy(VaubanError):
+    """As many requests are in progress as the service takes; `seconds`: when to ask again."""
+
+    def __init__(self, most: int, seconds: int):
+        super().__init__(f"{most} requests are in progress, and no more are taken: ask again in {seconds} s")
+        self.seconds = seconds
+
+
+class Unwell(VaubanError):
+    """The model failed its checks."""
+
+
+class Desk:
+    """One service: takes requests in, keeps their records, and says how it is.
+
+    `on`: where batches vote; None is here, beside requests. `classes`: their names, numbers if there are none.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        folder: Path,
+        limits: Limits | None = None,
+        *,
+        on: str | None = None,
+        classes: tuple[str, ...] | None = None,
+    ):
+        self.served, self.limits, self.metrics = served, limits or Limits(), Metrics()
+        self.voting = SharedVoting(self.metrics.votes.inc)
+        self.folder = ServiceFolder(folder, self.limits.kept)
+        self.batches = Batches(served, self.voting, self.folder, on)
+        self.problem: str | None = None
+        self._classes = classes or tuple(map(str, range(served.smoothed.num_classes)))
+        self.in_progress = 0
+        self._request_seconds = 1.0
+
+    def start(self) -> None:
+        """Check the model, begin to vote, and resume batches."""
+        self.served.check()
+        self.voting.start()
+        self.batches.start()
+
+    def close(self) -> None:
+        """Stop; batches are resumed by the next start."""
+        self.batches.close()
+        self.voting.close()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Context of one request in progress; Busy if there are too many."""
+        if self.problem is not None:
+            raise Unwell(self.problem)
+        if self.in_progress >= self.limits.queue:
+            raise Busy(self.limits.queue, max(1, math.ceil(self._request_seconds)))
+        self.in_progress += 1
+        self.metrics.in_progress.set(self.in_progress)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+            self.metrics.in_progress.set(self.in_progress)
+            self._request_seconds += 0.1 * (time.monotonic() - began - self._request_seconds)
+
+    async def ready(self, batch: Batch) -> None:
+        """Make the manifest of an example like this input if there is none yet, and check the model again if it is time."""
+        if not self.served.has_template(batch.inputs.levels):
+            await asyncio.wrap_future(self.voting.call(lambda: self.served.template(batch.inputs.levels)))
+        if self.served.due:
+            try:
+                await asyncio.wrap_future(self.voting.call(self._check))
+            except VaubanError as problem:
+                self.problem = f"the model failed its checks: {problem}"
+                LOG.error(self.problem)
+                raise Unwell(self.problem) from None
+
+    def _check(self) -> None:
+        if self.served.due:
+            self.served.check()
+
+    async def noted(self, events: AsyncIterator[Event], keep: bool) -> AsyncIterator[Event]:
+        """The events of a request, with its record kept if asked for, and with the time to its first radius counted."""
+        began, first = time.monotonic(), True
+        async for name, content in events:
+            if first and name == "radius" and content["radius"] is not None:
+                self.metrics.first_radius.observe(time.monotonic() - began)
+                first = False
+            if name == "done" and keep:
+                entry = await asyncio.to_thread(self._keep, content)
+                content = {**content, **entry}
+            yield name, content
+
+    def _keep(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {"id": self.folder.create("certify", {}, 1, {}, content["files"]).id}
+        except VaubanError as problem:
+            return {"id": None, "detail": str(problem)}
+
+    def batch_settings(self, inputs: Any, labels: Any, n: int, alpha: float, radius: float | None) -> dict[str, Any]:
+        """The settings of a batch for `certify`, checked before it is taken."""
+        smoothed = self.served.smoothed
+        batch, law = smoothed.collect(inputs, labels), smoothed.smoothing.law
+        label = "votes" if labels is None else "given"
+        if self.served.exact:
+            return {"label": label}
+        stop = "fixed" if radius is None else f"target:radius={radius!r}"
+        asked: dict[str, Any] = {"n": n, "alpha": alpha, "stop": stop, "label": label}
+        settings = CertifySettings.of(law, smoothed.num_classes, **asked)
+        _ = method_for(settings, law, smoothed.num_classes, batch.shape, smoothed.deviation(batch.inputs))
+        return asked
+
+    def add_batch(self, settings: Mapping[str, Any], inputs: int, arrays: Mapping[str, bytes]) -> dict[str, Any]:
+        """Take a batch in."""
+        if self.problem is not None:
+            raise Unwell(self.problem)
+        if self.open_batches() >= self.limits.batches:
+            raise Full(f"{self.limits.batches} batches are waiting or running, and no more are taken: ask again later")
+        entry = self.folder.create("batch", settings, inputs, arrays)
+        self.batches.wake()
+        return entry.describe()
+
+    def report(self, id: str) -> str:
+        """The report page of a run."""
+        from vauban.data.dataset import Dataset
+
+        entry = self.folder.entry(id)
+        run, data = entry.opened(), None
+        if entry.request["kind"] == "batch":
+            images, labels = entry.inputs()
+            data = Dataset(images, labels, len(self._classes), self._classes, run.manifest.data.spec)
+        with TemporaryDirectory() as folder:
+            return Path(run.report(Path(folder) / "report.html", data=data)).read_text()
+
+    def open_batches(self) -> int:
+        """How many batches are waiting or running."""
+        return sum(entry.open for entry in self.folder.entries())
+
+    def about(self) -> dict[str, Any]:
+        """What the service answers with."""
+        smoothed = self.served.smoothed
+        law, limits = smoothed.smoothing.law, self.limits
+        return {
+            "model": smoothed.base.spec or type(smoothed.base.module).__name__,
+            "smoothing": str(smoothed.smoothing.spec),
+            "threat": threat_entries(law.threat),
+            "exact": law.exact,
+            "shape": list(self.served.shape),
+            "classes": list(self._classes),
+            "input_range": None if smoothed.input_range is None else list(smoothed.input_range),
+            "limits": {
+                "seconds": limits.seconds,
+                "votes": limits.votes,
+                "upload": limits.upload,
+                "pixels": limits.pixels,
+            },
+            "version": __version__,
+        }

@@ -1,0 +1,201 @@
+"""The folder of a service: every run of it, with the request it came from; replicas that share the folder share the runs.
+
+    ID/request.json   what was asked: kind, settings, when
+    ID/inputs.npy     of a batch: its inputs, then labels.npy if it has any
+    ID/run/           the run folder (docs/run-folder.md)
+    ID/progress.json  how far a batch is, by whoever works on it
+    ID/cancelled, ID/failed.json
+
+An ID is made here, of 128 random bits; nothing else in a request names a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.files import json_bytes, read_json, replace_file, write_json
+from vauban.runs.run import Run
+from vauban.runs.store import PICTURE, SEAL
+
+ID = re.compile(r"[0-9a-f]{32}")
+DONE, FAILED, CANCELLED, RUNNING, WAITING = STATES = ("done", "failed", "cancelled", "running", "waiting")
+
+_FRESH = 10.0  # seconds after which a batch whose progress is not written any more is waiting
+
+
+class NoSuchRun(BadInput):
+    """There is no run of this ID; answered with 404."""
+
+
+class Full(VaubanError):
+    """There are as many runs or batches as the service takes; answered with 429."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of the folder."""
+
+    id: str
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.path / "run"
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What was asked."""
+        return read_json(self.path / "request.json")
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the run is finished."""
+        return (self.run / SEAL).exists()
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`."""
+        if self.sealed:
+            return DONE
+        if (self.path / "failed.json").exists():
+            return FAILED
+        if (self.path / "cancelled").exists():
+            return CANCELLED
+        return RUNNING if time.time() - self.progress.get("at", 0) < _FRESH else WAITING
+
+    @property
+    def open(self) -> bool:
+        """Whether votes are still to be cast."""
+        return self.state in (RUNNING, WAITING)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What the worker wrote last."""
+        path = self.path / "progress.json"
+        return read_json(path) if path.exists() else {}
+
+    @property
+    def failure(self) -> str | None:
+        """Why the batch failed."""
+        path = self.path / "failed.json"
+        return str(read_json(path)["detail"]) if path.exists() else None
+
+    def inputs(self) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+        """Inputs [m, ...] and labels [m] of a batch."""
+        labels = self.path / "labels.npy"
+        given = np.load(labels, allow_pickle=False) if labels.exists() else None
+        return np.load(self.path / "inputs.npy", allow_pickle=False), given
+
+    def describe(self) -> dict[str, Any]:
+        """The state of the run, as a request is told."""
+        asked, progress, state = self.request, self.progress, self.state
+        total = asked["inputs"]
+        return {
+            "id": self.id,
+            "kind": asked["kind"],
+            "state": state,
+            "inputs": total,
+            "decided": total if state == DONE else int(progress.get("decided", 0)),
+            "votes": int(progress.get("votes", 0)),
+            "settings": asked["settings"],
+            "created": asked["created"],
+            "detail": self.failure,
+        }
+
+    def opened(self) -> Any:
+        """The run, finished or not; Incomplete before its first vote."""
+        if not (self.run / "manifest.json").exists():
+            raise Incomplete("this run has no votes yet: ask again in a moment")
+        return Run.open(self.run)
+
+    def files(self) -> dict[str, str]:
+        """The text of every file of a finished run."""
+        if not self.sealed:
+            raise Incomplete("this run is not finished: its record is sealed when it is")
+        found = sorted(
+            p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE
+        )
+        return {path.name: path.read_text() for path in found}
+
+    def cancel(self) -> None:
+        """Ask whoever works on a batch to stop; what is counted stays."""
+        if self.open:
+            replace_file(self.path / "cancelled", b"")
+
+    def fail(self, detail: str) -> None:
+        """Keep why a batch failed."""
+        write_json(self.path / "failed.json", {"detail": detail})
+
+    def write_progress(self, **values: int) -> None:
+        """Write how far a batch is."""
+        replace_file(self.path / "progress.json", json.dumps({**values, "at": time.time()}).encode())
+
+
+class ServiceFolder:
+    """The folder that holds a service's runs, at most `most` of them."""
+
+    def __init__(self, root: Path, most: int):
+        self.root, self._most = root, most
+        root.mkdir(parents=True, exist_ok=True)
+
+    def entries(self) -> list[Entry]:
+        """Every run, the oldest first."""
+        found = [Entry(path.name, path) for path in self.root.iterdir() if ID.fullmatch(path.name)]
+        return sorted(found, key=lambda entry: (entry.path.stat().st_ctime, entry.id))
+
+    def entry(self, id: str) -> Entry:
+        """The run of this ID."""
+        found = Entry(id, self.root / id) if ID.fullmatch(id) else None
+        if found is None or not (found.path / "request.json").is_file():
+            raise NoSuchRun("there is no run of this ID")
+        return found
+
+    def create(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        inputs: int,
+        files: Mapping[str, bytes],
+        run: Mapping[str, str] | None = None,
+    ) -> Entry:
+        """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished."""
+        if sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name)) >= self._most:
+            raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
+        id = secrets.token_hex(16)
+        new = self.root / f".new-{id}"
+        new.mkdir()
+        request = {"kind": kind, "settings": dict(settings), "inputs": inputs, "created": round(time.time(), 3)}
+        for name, content in {**files, "request.json": json_bytes(request)}.items():
+            replace_file(new / name, content)
+        if run is not None:
+            (new / "run").mkdir()
+            for name, text in run.items():
+                replace_file(new / "run" / name, text.encode())
+        os.rename(new, self.root / id)
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return Entry(id, self.root / id)
+
+
+def array_bytes(array: NDArray[Any]) -> bytes:
+    """An array as numpy.save writes it."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()

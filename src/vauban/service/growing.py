@@ -1,0 +1,189 @@
+"""Certifies one input while its radius grows: what a request is told at every look, and the sealed record at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from vauban.errors import Incomplete, VaubanError
+from vauban.report.numbers import radius_text
+from vauban.service.served import Asked, Served, record_files
+from vauban.service.voting import Item, SharedVoting, Ticket
+from vauban.stopping.anytime import AnytimeRule
+
+LOG = logging.getLogger("vauban.service")
+
+Event = tuple[str, dict[str, Any]]
+
+_GROWTH = 1.3  # how many times more votes a new radius needs
+_PAUSE = 0.1  # seconds between two events at least
+
+
+class Inbox:
+    """Items that the voting thread tells, for a coroutine that waits for them."""
+
+    def __init__(self) -> None:
+        self._loop, self._fresh = asyncio.get_running_loop(), asyncio.Event()
+        self._items: deque[Item | Exception | None] = deque()
+
+    def tell(self, item: Item | Exception | None) -> None:
+        """Called in the voting thread."""
+        self._items.append(item)
+        try:
+            self._loop.call_soon_threadsafe(self._fresh.set)
+        except RuntimeError:  # the loop has ended, and with it whoever waited
+            return
+
+    async def take(self, seconds: float) -> list[Item | Exception | None]:
+        """All items that came, after waiting for one at most so long."""
+        try:
+            await asyncio.wait_for(self._fresh.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return []
+        self._fresh.clear()
+        found = []
+        while self._items:
+            found.append(self._items.popleft())
+        return found
+
+
+class Growing:
+    """The radius of one input, look by look. `text` of a radius is rounded down, as claims are written."""
+
+    def __init__(self, asked: Asked):
+        self.asked = asked
+        self.lower, self.votes, self.radius, self._shown = 0.0, 0, math.nan, 1
+        self.counts: list[int] = [0] * asked.method.num_classes
+
+    def add(self, records: list[Any]) -> None:
+        """Count records."""
+        for record in records:
+            self.asked.votes.add(record)
+            if self.asked.secret is None:
+                self._add_ballots(record)
+            elif record.stage == "count":
+                self.counts, self.votes = record.counts.tolist(), record.votes
+
+    def _add_ballots(self, piece: Any) -> None:
+        table = piece.votes
+        new = table.sum(axis=0) if table.ndim == 2 else np.bincount(table, minlength=len(self.counts))
+        self.counts = (np.array(self.counts) + new[: len(self.counts)]).tolist()
+        self.votes += len(table)
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new votes for a new radius: almost a third more, since a bound costs as much as many votes."""
+        return self.votes >= self._shown * _GROWTH
+
+    def look(self) -> None:
+        """Compute the radius of the last look; bounds of all looks hold at once, so the largest so far is used."""
+        self._shown = self.votes
+        if self.asked.secret is None or not self.votes:
+            return
+        rule = self.asked.method.rule  # type: ignore[attr-defined]
+        assert isinstance(rule, AnytimeRule)
+        assert self.asked.label is not None
+        lower, radius = _bound(rule, self.counts[self.asked.label], self.votes)
+        if lower > self.lower:
+            self.lower, self.radius = lower, radius
+
+    @property
+    def text(self) -> str | None:
+        """The radius so far; None where nothing is certified."""
+        return None if math.isnan(self.radius) else radius_text(self.radius, self.asked.method.law.threat)
+
+
+@lru_cache(10_000)
+def _bound(rule: AnytimeRule, wins: int, votes: int) -> tuple[float, float]:
+    """The lower bound of the label's probability from one look, and its radius; the same looks come again and again."""
+    lower = rule.lower_bound([wins], votes)
+    return float(lower[0]), float(rule.radius(lower)[0])
+
+
+async def certify_events(
+    served: Served,
+    voting: SharedVoting,
+    asked: Asked,
+    *,
+    seconds: float,
+    votes: int | None,
+    radius: float | None,
+    views: int,
+) -> AsyncIterator[Event]:
+    """What a request to certify is told: accepted, views, radius, …, and done with the sealed record, or error.
+
+    Voting ends after `seconds`, at the last look within `votes`, once `radius` is certified, when no larger one can be, or when
+    the caller leaves: under the anytime rule the claim holds whenever that is. An exact claim needs all its views.
+    """
+    began = time.monotonic()
+    growing, inbox = Growing(asked), Inbox()
+    ticket = Ticket(asked.job(served), inbox.tell, most=votes)
+    try:
+        yield "accepted", _accepted(asked)
+        if views:
+            shown = await asyncio.wrap_future(voting.call(lambda: served.shown_views(asked, views)))
+            yield "views", {"views": shown[0].tolist(), "votes": shown[1]}
+        voting.submit(ticket)
+        going = True
+        while going:
+            items = await inbox.take(began + seconds - time.monotonic())
+            for item in items:
+                if isinstance(item, Exception):
+                    raise item
+            growing.add([item[1] for item in items if isinstance(item, tuple)])
+            going = None not in items and time.monotonic() - began < seconds
+            if growing.due or (not going and growing.votes):
+                growing.look()
+                yield "radius", _state(growing, began)
+            going = going and not (radius is not None and growing.radius >= radius)
+            if going and growing.text is not None:
+                await asyncio.sleep(_PAUSE)
+        voting.cancel(ticket)
+        yield "done", await _done(served, voting, growing, began)
+    except VaubanError as problem:
+        yield "error", {"detail": str(problem)}
+    except Exception as problem:
+        LOG.exception("a request to certify")
+        yield "error", {"detail": f"the service failed on this request: {type(problem).__name__}"}
+    finally:
+        voting.cancel(ticket)
+
+
+def _accepted(asked: Asked) -> dict[str, Any]:
+    """What is fixed before the first vote: the hash of the input, the settings, and the commitment to the seed."""
+    seed = None if asked.secret is None else asked.secret.commitment
+    return {"input": asked.batch.sha256, "settings": asked.method.settings.to_json(), "commitment": seed}
+
+
+def _state(growing: Growing, began: float) -> dict[str, Any]:
+    asked = growing.asked
+    return {
+        "votes": growing.votes,
+        "counts": growing.counts,
+        "label": asked.label,
+        "radius": growing.text,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+async def _done(served: Served, voting: SharedVoting, growing: Growing, began: float) -> dict[str, Any]:
+    """The last event: the claim, and the files of its run folder."""
+    asked = growing.asked
+    if not asked.method.finished(asked.votes, sealed=True):
+        raise Incomplete("the time was too short for a first claim about this input: ask for more seconds")
+    probed = await asyncio.wrap_future(voting.call(lambda: served.probed(asked)))
+    record = await asyncio.to_thread(served.record, asked, probed)
+    certs = await asyncio.to_thread(record.certificates)
+    files = await asyncio.to_thread(record_files, record, certs)
+    abstained = bool(certs.abstained[0])
+    text = None if abstained else radius_text(float(certs.radius[0]), asked.method.law.threat)
+    claim = {**_state(growing, began), "label": int(certs.label[0]), "radius": text, "abstained": abstained}
+    return {**claim, "claim": record.manifest.claim, "files": files}

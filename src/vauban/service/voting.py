@@ -1,0 +1,328 @@
+"""One thread that casts the votes of all requests: those of sampled smoothings in shared shapes, those of exact ones in turn."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from vauban.engine.sampler import Sampler
+from vauban.engine.scheduler import VotingJob
+from vauban.engine.shared import SharedScheduler, SharedWork
+from vauban.errors import VaubanError
+from vauban.service.turns import FairLock, Guest
+from vauban.votes import CountRequests, Record
+
+T = TypeVar("T")
+Item = tuple[int, Record, bool]
+"""An item's key, a record, and whether it is the item's last, as an executor yields them."""
+
+
+class Stopping(VaubanError):
+    """The service stops before a job is done."""
+
+
+class Ticket:
+    """One caller's job. `tell` is called, in the voting thread, with every item, then with None or with what went wrong.
+
+    `urgent`: first votes are served ahead of others; a job that is not urgent gets, with all its inputs, about the share of one
+    urgent input. `most`: votes after which an input gets no more looks.
+    """
+
+    def __init__(
+        self,
+        job: VotingJob,
+        tell: Callable[[Item | Exception | None], None],
+        *,
+        urgent: bool = True,
+        most: int | None = None,
+    ):
+        self.job, self.tell, self.urgent, self.most = job, tell, urgent, most
+        self.cancelled = False
+
+    def requests(self, label: int | None, kept: Any) -> CountRequests:
+        """The count requests of one input of the job."""
+        found = self.job.method.requests(label, kept)  # type: ignore[attr-defined]
+        return found if self.most is None else _up_to(found, self.most)
+
+
+def _up_to(requests: CountRequests, most: int) -> CountRequests:
+    """The requests up to the last look within `most` votes; the stage that chooses a label is not limited."""
+    counts = None
+    while True:
+        try:
+            request = next(requests) if counts is None else requests.send(counts)
+        except StopIteration:
+            return
+        if request.stage == "count" and request.look > most:
+            return
+        counts = yield request
+
+
+class Lane(ABC):
+    """Jobs that can share compute."""
+
+    @abstractmethod
+    def submit(self, ticket: Ticket) -> None:
+        """Take a job in."""
+
+    @abstractmethod
+    def forget(self, ticket: Ticket) -> None:
+        """Let a job go."""
+
+    @abstractmethod
+    def step(self) -> int:
+        """Cast a few shapes; the number of votes that were counted."""
+
+    @property
+    @abstractmethod
+    def tickets(self) -> list[Ticket]:
+        """The jobs that are not done."""
+
+
+class SampledLane(Lane):
+    """Jobs of sampled votes with one compute shape, through one scheduler."""
+
+    def __init__(self, sampler: Sampler):
+        self._counted = 0
+        self._scheduler = SharedScheduler(sampler, self._count)
+        self._blocks = sampler.blocks
+        self._left: dict[Ticket, deque[Any]] = {}
+        self._works: dict[Ticket, set[SharedWork]] = {}
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        return list(self._left)
+
+    def submit(self, ticket: Ticket) -> None:
+        job = ticket.job
+        pending = job.sampler.pending(job.method, job.votes, job.batch.inputs.values, job.order)
+        self._left[ticket], self._works[ticket] = deque(pending), set()
+        self._admit(ticket)
+
+    def forget(self, ticket: Ticket) -> None:
+        for work in self._works.pop(ticket, ()):
+            self._scheduler.drop(work)
+        self._left.pop(ticket, None)
+
+    def step(self) -> int:
+        before = self._counted
+        for work, tally, last in self._scheduler.step():
+            ticket = work.caller
+            if ticket not in self._left:
+                continue
+            if last:
+                self._works[ticket].discard(work)
+            ticket.tell((tally.input, tally, last))
+            if last:
+                self._admit(ticket)
+        return self._counted - before
+
+    def _admit(self, ticket: Ticket) -> None:
+        """Let the next inputs of a job in, as many at a time as fill a shape; end the job if none is left."""
+        left, works = self._left[ticket], self._works[ticket]
+        cost = 1.0 if ticket.urgent else float(self._blocks)
+        while left and len(works) < self._blocks:
+            one, secret = left.popleft(), ticket.job.secret
+            work = SharedWork(
+                one.number, one.x, ticket.requests(one.label, one.kept), secret, ticket, ticket.urgent, cost
+            )
+            if self._scheduler.admit(work):
+                works.add(work)
+        if not works:
+            self.forget(ticket)
+            ticket.tell(None)
+
+    def _count(self, votes: int) -> None:
+        self._counted += votes
+
+
+class ExactLane(Lane):
+    """Jobs in which every view votes, a few shapes of each in turn."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Ticket, Iterator[Item]] = {}
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        return list(self._runs)
+
+    def submit(self, ticket: Ticket) -> None:
+        job = ticket.job
+        pending = job.sampler.pending(job.method, job.votes, job.batch.inputs.values, job.order)
+        self._runs[ticket] = job.sampler.run(pending, job.method)
+
+    def forget(self, ticket: Ticket) -> None:
+        self._runs.pop(ticket, None)
+
+    def step(self) -> int:
+        counted = 0
+        for ticket, run in list(self._runs.items()):
+            item = next(run, None)
+            if item is None:
+                self.forget(ticket)
+            else:
+                counted += len(item[1].votes)  # type: ignore[arg-type]
+            ticket.tell(item)
+        return counted
+
+
+class SharedVoting:
+    """The thread that uses the model. Others give it jobs and functions, or borrow the model with `guest`.
+
+    `on_votes`: called with the number of votes as they are counted.
+    """
+
+    def __init__(self, on_votes: Callable[[int], None] = lambda votes: None):
+        self._model = FairLock()
+        self._wake = threading.Condition()
+        self._arrived: list[Ticket] = []
+        self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._lanes: dict[Any, Lane] = {}
+        self._closing = False
+        self._on_votes, self.threads = on_votes, torch.get_num_threads()
+        self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
+
+    def start(self) -> None:
+        """Begin to cast votes."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the shapes that are being cast; jobs that are not done are told so."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def thread_id(self) -> int:
+        """The voting thread, for its clock."""
+        assert self._thread.ident is not None
+        return self._thread.ident
+
+    def submit(self, ticket: Ticket) -> None:
+        """Take a job in."""
+        with self._wake:
+            if not self._closing:
+                self._arrived.append(ticket)
+                self._wake.notify()
+                return
+        ticket.tell(_stopping())
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Let a job go; it is told nothing more, but for what is being counted now."""
+        ticket.cancelled = True
+        with self._wake:
+            self._wake.notify()
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Let the voting thread call a function that uses the model, between two steps."""
+        future: Future[T] = Future()
+        with self._wake:
+            if self._closing:
+                raise _stopping()
+            self._calls.append((function, future))
+            self._wake.notify()
+        return future
+
+    def guest(self) -> Guest:
+        """Context in which the caller's thread may use the model itself; voting waits."""
+        return Guest(self._model)
+
+    def executor(self, guest: Guest, stopped: Callable[[], None]) -> Callable[[VotingJob], Iterator[Item]]:
+        """Casts the votes of a job for `SmoothedClassifier.certify` called by this guest, which lends the model meanwhile.
+
+        `stopped` is called at least twice a second and ends the job by raising.
+        """
+
+        def vote(job: VotingJob) -> Iterator[Item]:
+            told: queue.SimpleQueue[Item | Exception | None] = queue.SimpleQueue()
+            ticket = Ticket(job, told.put, urgent=False)
+            with guest.lent():
+                self.submit(ticket)
+                try:
+                    while True:
+                        stopped()
+                        try:
+                            item = told.get(timeout=0.5)
+                        except queue.Empty:
+                            continue
+                        if isinstance(item, Exception):
+                            raise item
+                        if item is None:
+                            return
+                        yield item
+                finally:
+                    self.cancel(ticket)
+
+        return vote
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                while not (
+                    self._arrived or self._calls or self._closing or any(x.tickets for x in self._lanes.values())
+                ):
+                    self._wake.wait()
+                arrived, self._arrived = self._arrived, []
+                calls, self._calls = self._calls, []
+                if self._closing:
+                    break
+            with self._model:
+                for function, future in calls:
+                    _call(function, future)
+                for ticket in arrived:
+                    self._enter(ticket)
+                for key, lane in list(self._lanes.items()):
+                    self._step(key, lane)
+        self._end([*arrived, *(t for lane in self._lanes.values() for t in lane.tickets)], calls)
+
+    def _end(self, tickets: list[Ticket], calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
+        for ticket in tickets:
+            ticket.tell(_stopping())
+        for _, future in calls:
+            future.set_exception(_stopping())
+
+    def _enter(self, ticket: Ticket) -> None:
+        sampler = ticket.job.sampler
+        try:
+            if isinstance(sampler, Sampler):
+                x = ticket.job.batch.inputs.values
+                key: Any = (sampler.rows, sampler.block, sampler.levels, x.shape[1:], x.dtype)
+            else:
+                key = "exact"
+            if key not in self._lanes:
+                self._lanes[key] = SampledLane(sampler) if isinstance(sampler, Sampler) else ExactLane()
+            self._lanes[key].submit(ticket)
+        except Exception as problem:
+            ticket.tell(problem)
+
+    def _step(self, key: Any, lane: Lane) -> None:
+        for ticket in lane.tickets:
+            if ticket.cancelled:
+                lane.forget(ticket)
+        try:
+            if lane.tickets:
+                self._on_votes(lane.step())
+        except Exception as problem:
+            for ticket in lane.tickets:
+                ticket.tell(problem)
+            del self._lanes[key]
+
+
+def _stopping() -> Stopping:
+    return Stopping("the service is stopping: ask again in a moment")
+
+
+def _call(function: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        future.set_result(function())
+    except Exception as problem:
+        future.set_exception(problem)
