@@ -184,10 +184,11 @@ class SmoothedClassifier(AsModule):
         `out`: a run folder, which is written, locked and sealed; an existing one is resumed, and Ctrl-C keeps what was counted.
         `extend`: cast 2, 4, 8, … times the n votes of a finished run; its certificates are then another claim. `on`:
         "ray:address=host:port" lets the workers of a Ray cluster vote; a function casts the votes itself. `index` [m]: the
-        number of each input, which addresses its noise; its position unless given. `progress`: True shows a bar after two seconds, a function is called with
-        `Progress`. `order`: positions in the order in which they are voted on; it changes no claim. `picture`: draws the
-        certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in place of ballots, where an exact
-        law needs no order of views: a smaller folder, from which nothing can be derived that needs the vote of a view.
+        number of each input, which addresses its noise; its position unless given. `progress`: True shows a bar after two
+        seconds, a function is called with `Progress`. `order`: positions in the order in which they are voted on; it changes
+        no claim. `picture`: draws the certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in
+        place of ballots, where an exact law needs no order of views: a smaller folder, from which nothing can be derived that
+        needs the vote of a view.
 
         `announce`: write the manifest and cast no vote; the result is empty and its note has the hash to publish. `nonce_from`:
         which one value, not known yet, will be the `nonce`, with which the same call then votes (docs/seeds-and-replay.md).
