@@ -59,12 +59,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class SearchNoise:
-    """How a smoothed classifier is searched: views of a gradient, votes of a hard label, fresh votes, and the noise's seed."""
+    """How a smoothed classifier is searched: views of a gradient, votes of a hard label, fresh votes, the noise's seed, and the
+    alpha of a classifier whose abstentions count, if they do."""
 
     views: int
     votes: int
     confirm_votes: int
     seed: int
+    abstain: float | None = None
 
 
 def subject_of(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
@@ -30,6 +31,8 @@ _FIRST_VOTES = 128
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
 fresh votes usually confirm it."""
+_AHEAD_OF_ABSTENTION = 1.0
+"""The same where an abstention is enough: beyond the lead at which fresh votes of the same share abstain."""
 
 Ints = NDArray[np.int64]
 
@@ -62,10 +65,10 @@ class Target(ABC):
         """Which inputs [b] do not have their label in the top k, by votes with common noise: what a search goes by."""
 
     @abstractmethod
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         """The top k labels [b, k] of inputs [b, ...] by fresh votes, -1 where they abstain, and their counts [b, classes].
 
-        A label is wrong with probability at most 1e-6; never where the smoothing is exact, or there is none.
+        A label is wrong with probability at most alpha; never where the smoothing is exact, or there is none.
         """
 
     @property
@@ -128,7 +131,8 @@ class Target(ABC):
 class SmoothedTarget(Target):
     """A smoothed classifier, attacked through `views` views of common noise for gradients and `votes` for hard labels.
 
-    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape.
+    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape. `abstain`: the
+    alpha of a classifier whose abstentions, with `confirm_votes` votes, count as adversarial; None: only another answer does.
     """
 
     def __init__(
@@ -142,6 +146,7 @@ class SmoothedTarget(Target):
         votes: int = VOTES,
         confirm_votes: int = CONFIRM_VOTES,
         seed: int = 0,
+        abstain: float | None = None,
     ):
         self.num_classes, self.device = smoothed.num_classes, smoothed.device
         super().__init__(k, levels, smoothed.input_range)
@@ -156,6 +161,7 @@ class SmoothedTarget(Target):
         )
         self._rows = choose_rows(smoothed.smoothing.view_shape(shape), self.device)
         self._threshold = getattr(law, "threshold", None)
+        self._needed = _needed_lead(votes, confirm_votes, abstain)
 
     @property
     def sampled(self) -> bool:
@@ -176,7 +182,7 @@ class SmoothedTarget(Target):
         open_ = self._lead(first, labels) > -_AHEAD
         if len(words) > _FIRST_VOTES and bool(open_.any()):
             first[open_] += self._votes(x[open_], words[_FIRST_VOTES:])
-        return open_ & (self._lead(first, labels) > _AHEAD)
+        return open_ & (self._lead(first, labels) > self._needed)
 
     def _lead(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how many standard deviations the k-th best other class is ahead of the label [b]."""
@@ -202,11 +208,9 @@ class SmoothedTarget(Target):
         votes = votes_of(scores.flatten(0, 1)).view(scores.shape[:2])
         return torch.nn.functional.one_hot(votes, self.num_classes).sum(dim=0)
 
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         given = as_given(x, self.levels)
-        settings: dict[str, Any] = (
-            {} if not self.sampled else {"n": self.fresh_votes, "alpha": CONFIRM_ALPHA, "seed": seed}
-        )
+        settings: dict[str, Any] = {} if not self.sampled else {"n": self.fresh_votes, "alpha": alpha, "seed": seed}
         answers = self.smoothed.predict(given, k=self.k, progress=False, **settings)
         self.views += int(answers.counts.sum())
         return np.asarray(answers.labels.filled(-1), dtype=np.int64), answers.counts
@@ -266,9 +270,21 @@ class BaseTarget(Target):
     def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._outside_top(self.hard(x), labels)
 
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         counts = self.hard(x)
         return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
+
+
+def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
+    """By how many standard deviations of `votes` votes another class must be ahead (below 0: may be behind) in a search.
+
+    Fresh votes abstain at alpha where the label leads by less than z(alpha / 2) of their own standard deviations, which is
+    sqrt(votes / fresh) times as many of the search's. A search with as many votes as decide is itself the decision.
+    """
+    if abstain is None:
+        return _AHEAD
+    margin = _AHEAD_OF_ABSTENTION if votes < fresh else 0.0
+    return margin - float(norm.isf(abstain / 2)) * math.sqrt(min(1.0, votes / fresh))
 
 
 def as_given(x: torch.Tensor, levels: int | None) -> NDArray[np.generic]:
