@@ -18,6 +18,7 @@ import torch
 from vauban import __version__
 from vauban.attacks.alarms import raise_alarms
 from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.concave.elementwise import exponent
 from vauban.attacks.distances import distance
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
 from vauban.attacks.lp.norms import NORMS
@@ -29,6 +30,7 @@ from vauban.errors import BadInput
 from vauban.files import locked
 from vauban.report.numbers import floor_text
 from vauban.report.progress import bar
+from vauban.threats import Threat
 from vauban.validation import check_alpha, check_at_least_one
 
 DEFAULTS = {
@@ -37,8 +39,13 @@ DEFAULTS = {
     "linf": ("minimal", "pgd"),
     "l0": ("saliency", "pointwise:restarts=2"),
     "l0-features": ("saliency", "pointwise:restarts=2"),
+    "patch": ("patch-ifgsm:size=2,largest=8,places=30,steps=60",),
+    "wasserstein": ("frank-wolfe:factor=1.25", "wasserstein:factor=1.25"),
+    "wasserstein-l2": ("frank-wolfe:factor=1.25", "wasserstein:factor=1.25"),
+    "concave": ("coordinates",),
+    "lp": ("coordinates", "star"),
 }
-"""Which attacks are run where none is asked for; of other threats, every attack that fits."""
+"""Which attacks are run where none is asked for; concave: whatever g is; lp: fractional, l1/2 and the like."""
 
 TOGETHER = 16
 _PUSHED = (1.03, 1.1, 1.25)
@@ -161,7 +168,7 @@ def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) ->
     threat = subject.threat
     asked = [attacks] if isinstance(attacks, str | Attack) else list(attacks)
     if not asked:
-        asked = list(DEFAULTS.get(threat.name) or fitting(threat))
+        asked = list(_defaults(threat))
         if not subject.target.differentiable(
             subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)
         ):
@@ -184,6 +191,14 @@ class _Work:
     secret: int
     alpha: float
     abstaining: bool
+
+
+def _defaults(threat: Threat) -> Sequence[str]:
+    """The attacks of a threat; of one that nobody here knows, every attack that fits."""
+    family = threat.name.split("-")[0] if threat.name.startswith("concave-") else threat.name
+    if family not in DEFAULTS and exponent(threat) is not None:
+        family = "lp"
+    return DEFAULTS.get(family) or fitting(threat)
 
 
 def _all_results(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
@@ -28,6 +28,7 @@ from vauban.validation import check_k, check_num_classes
 VIEWS, VOTES, CONFIRM_VOTES = 64, 1_000, 10_000
 CONFIRM_ALPHA = 1e-6
 _FIRST_VOTES = 128
+_NUMBERS = 2**24  # of views in one pass on a GPU; a quarter of them where gradients are kept
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
 fresh votes usually confirm it."""
@@ -159,7 +160,8 @@ class SmoothedTarget(Target):
         self._all = Surrogate(
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
-        self._rows = choose_rows(smoothed.smoothing.view_shape(shape), self.device)
+        view = smoothed.smoothing.view_shape(shape)
+        self._rows, self._soft.rows = (_rows(view, self.device, numbers) for numbers in (_NUMBERS, _NUMBERS // 4))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
 
@@ -275,6 +277,11 @@ class BaseTarget(Target):
         return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
 
 
+def _rows(view: torch.Size, device: torch.device, numbers: int) -> int:
+    """Views in one pass of a search: on a GPU as many as have this many numbers, since nothing here depends on the shape."""
+    return choose_rows(view, device) if device.type == "cpu" else max(1, numbers // view.numel())
+
+
 def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
     """By how many standard deviations of `votes` votes another class must be ahead (below 0: may be behind) in a search.
 
@@ -284,7 +291,7 @@ def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
     if abstain is None:
         return _AHEAD
     margin = _AHEAD_OF_ABSTENTION if votes < fresh else 0.0
-    return margin - float(norm.isf(abstain / 2)) * math.sqrt(min(1.0, votes / fresh))
+    return margin + float(ndtri(abstain / 2)) * math.sqrt(min(1.0, votes / fresh))
 
 
 def as_given(x: torch.Tensor, levels: int | None) -> NDArray[np.generic]:
