@@ -254,13 +254,17 @@ def _attacked(work: _Work, chunk: list[int], meter: _Meter, waiting: int) -> lis
     subject, attacks = work.subject, work.attacks
     x = subject.x[chunk]
     labels = torch.as_tensor(subject.labels[chunk], device=x.device)
-    begun, found = subject.target.views, []
-    for number, one in enumerate(attacks):
-        meter.share(len(chunk) / waiting / (len(attacks) - number))
-        found.append(one.run(subject.target, x, labels, subject.threat, _number(work.secret, "attack", chunk[0], number)))
-    names = [one.name for one in attacks]
+    target, begun, found = subject.target, subject.target.views, []
+    seeds = [_number(work.secret, "attack", chunk[0], number) for number in range(len(attacks))]
+    runs = [(i, rung) for i, one in enumerate(attacks) for rung in (target.rungs if one.gradient else target.rungs[-1:])]
+    for number, (i, rung) in enumerate(runs):
+        left = sum(views for _, views in runs[number:])
+        meter.share(len(chunk) / waiting * rung / left)
+        with target.following(rung):
+            found.append(attacks[i].run(target, x, labels, subject.threat, seeds[i]))
+    names = [attacks[i].name for i, _ in runs]
     results = _confirmed(work, chunk, _candidates(subject, x, found, names))
-    views = -(-(subject.target.views - begun) // len(chunk))
+    views = -(-(target.views - begun) // len(chunk))
     return [replace(result, views=views) for result in results]
 
 

@@ -7,6 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from vauban.validation import check_k, check_num_classes
 VIEWS, VOTES, CONFIRM_VOTES = 64, 1_000, 10_000
 CONFIRM_ALPHA = 1e-6
 _FIRST_VOTES = 128
+_LEAD_VOTES = 64
+_LEAST_VIEWS = 4
 _NUMBERS = 2**24  # of views in one pass on a GPU; a quarter of them where gradients are kept
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
@@ -66,6 +69,10 @@ class Target(ABC):
         """Which inputs [b] do not have their label in the top k, by votes with common noise: what a search goes by."""
 
     @abstractmethod
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """By how much inputs [b] are adversarial, from a part of the votes where these are many: above 0 where they seem to be."""
+
+    @abstractmethod
     def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         """The top k labels [b, k] of inputs [b, ...] by fresh votes, -1 where they abstain, and their counts [b, classes].
 
@@ -76,6 +83,16 @@ class Target(ABC):
     def sampled(self) -> bool:
         """Whether answers are estimates from votes."""
         return False
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The numbers of views behind a gradient with which a search is repeated, so that more views only add to it."""
+        return (1,)
+
+    @contextmanager
+    def following(self, views: int) -> Iterator[None]:
+        """Let gradients be those of this many views, one of `rungs`."""
+        yield
 
     def margin(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how much the k-th best other class is ahead of the label, in log-probability [b]; above 0: adversarial."""
@@ -169,6 +186,26 @@ class SmoothedTarget(Target):
     def sampled(self) -> bool:
         return not self.law.exact
 
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        most = self._soft.samples
+        if most is None:
+            return (1,)
+        fewer = (most >> 2 * i for i in range(16, 0, -1))
+        return (*(views for views in fewer if views >= _LEAST_VIEWS), most)
+
+    @contextmanager
+    def following(self, views: int) -> Iterator[None]:
+        """The first of the views: fewer of them are part of more."""
+        whole = self._soft
+        if whole.samples is not None and views != whole.samples:
+            self._soft = copy.copy(whole)
+            self._soft.samples, self._soft._kept = views, None
+        try:
+            yield
+        finally:
+            self._soft = whole
+
     def scores(self, x: torch.Tensor) -> torch.Tensor:
         self.views += len(x) * len(self._soft.words(x[:1]))
         return self._soft(x)
@@ -185,6 +222,14 @@ class SmoothedTarget(Target):
         if len(words) > _FIRST_VOTES and bool(open_.any()):
             first[open_] += self._votes(x[open_], words[_FIRST_VOTES:])
         return open_ & (self._lead(first, labels) > self._needed)
+
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        words = self._all.words(x)
+        if self.sampled:
+            return self._lead(self._votes(x, words[:_LEAD_VOTES]), labels) + _AHEAD
+        counts = self._votes(x, words)
+        lead = self._lead(counts, labels)
+        return torch.where(self._outside_top(counts, labels), lead.clamp(min=1e-9), lead.clamp(max=0))
 
     def _lead(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how many standard deviations the k-th best other class is ahead of the label [b]."""
@@ -271,6 +316,12 @@ class BaseTarget(Target):
 
     def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._outside_top(self.hard(x), labels)
+
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        rows = choose_rows(x.shape[1:], self.device)
+        with torch.no_grad():
+            parts = zip(x.split(rows), labels.split(rows), strict=True)
+            return torch.cat([self.margin(some, own) for some, own in parts])
 
     def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         counts = self.hard(x)
