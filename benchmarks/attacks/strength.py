@@ -44,19 +44,19 @@ class Match:
 MATCHES = {
     "l2": [
         Match("l2", "foolbox-pgd-l2", "pgd:steps=100000", (0.5, 1.0, 1.5, 2.0, 2.5)),
-        Match("l2", "foolbox-ddn-100", "minimal:steps=100000", (0.5, 1.0, 1.5, 2.0, 2.5)),
-        Match("l2", "foolbox-fmn-l2-30", "minimal:steps=100000", (0.5, 1.0, 1.5, 2.0, 2.5)),
-        Match("l2", "foolbox-fmn-l2-100", "minimal:steps=100000", (0.5, 1.0, 1.5, 2.0, 2.5)),
+        Match("l2", "foolbox-ddn-100", "minimal:steps=35,restarts=3", (0.5, 1.0, 1.5, 2.0, 2.5)),
+        Match("l2", "foolbox-fmn-l2-30", "minimal:steps=15,restarts=2", (0.5, 1.0, 1.5, 2.0, 2.5)),
+        Match("l2", "foolbox-fmn-l2-100", "minimal:steps=35,restarts=3", (0.5, 1.0, 1.5, 2.0, 2.5)),
     ],
     "linf": [
         Match("linf", "foolbox-pgd-linf", "pgd:steps=100000", (0.04, 0.06, 0.08, 0.1, 0.15)),
-        Match("linf", "foolbox-fmn-linf-100", "minimal:steps=100000", (0.04, 0.06, 0.08, 0.1, 0.15)),
+        Match("linf", "foolbox-fmn-linf-100", "minimal:steps=35,restarts=3", (0.04, 0.06, 0.08, 0.1, 0.15)),
     ],
     "l1": [
         Match("l1", "foolbox-pgd-l1", "pgd:steps=100000", (4.0, 6.0, 8.0, 12.0, 16.0)),
-        Match("l1", "foolbox-fmn-l1-100", "minimal:steps=100000", (4.0, 6.0, 8.0, 12.0, 16.0)),
+        Match("l1", "foolbox-fmn-l1-100", "minimal:steps=35,restarts=3", (4.0, 6.0, 8.0, 12.0, 16.0)),
     ],
-    "l0": [Match("l0", "foolbox-pointwise", "pointwise:restarts=1,passes=10", (5.0, 10.0, 20.0, 40.0))],
+    "l0": [Match("l0", "foolbox-pointwise", "pointwise:restarts=1", (5.0, 10.0, 20.0, 40.0))],
     "wasserstein": [
         Match("wasserstein-l2", "art-wasserstein", "wasserstein:steps=100000,radius=0.1,every=5", (0.1, 0.2, 0.4, 0.8), 20),
         Match("wasserstein-l2", "art-wasserstein", "frank-wolfe:steps=100000,radius=0.1,every=5", (0.1, 0.2, 0.4, 0.8), 20),

@@ -96,17 +96,29 @@ class Target(ABC):
 
     def margin(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how much the k-th best other class is ahead of the label, in log-probability [b]; above 0: adversarial."""
-        scores = self.scores(x)
+        return self._margin(self.scores(x), labels)
+
+    def _margin(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         own = scores.gather(1, labels[:, None])
         others = scores.scatter(1, labels[:, None], -torch.inf)
         return others.topk(self.k, dim=1).values[:, -1] - own[:, 0]
 
-    def gradient(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The margin [b] and its gradient [b, ...] in the inputs."""
+    def gradient(
+        self, x: torch.Tensor, labels: torch.Tensor, aim: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The margin [b] and its gradient [b, ...] in the inputs; with `aim` [b] the gradient of this class's own margin."""
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            margin = self.margin(leaf, labels)
-            return margin.detach(), torch.autograd.grad(margin.sum(), leaf)[0].nan_to_num()
+            scores = self.scores(leaf)
+            margin = self._margin(scores, labels)
+            followed = margin if aim is None else (scores.gather(1, aim[:, None]) - scores.gather(1, labels[:, None]))[:, 0]
+            return margin.detach(), torch.autograd.grad(followed.sum(), leaf)[0].nan_to_num()
+
+    def rivals(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The other classes [b, classes - 1] by their scores, the best first."""
+        with torch.no_grad():
+            scores = self.scores(x).scatter(1, labels[:, None], -torch.inf)
+        return scores.argsort(dim=1, descending=True)[:, :-1]
 
     def differentiable(self, x: torch.Tensor, labels: torch.Tensor) -> bool:
         """Whether scores of these inputs have a gradient that is not 0 everywhere."""
