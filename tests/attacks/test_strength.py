@@ -133,14 +133,3 @@ def test_every_threat_has_attacks_by_default(name: str) -> None:
 
 def test_defaults_name_no_unknown_attack() -> None:
     assert all(build(text) for texts in DEFAULTS.values() for text in texts)
-
-
-def test_own_concave_metrics_are_attacked_by_default() -> None:
-    x = torch.randint(256, (3, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)).numpy()
-    smoothed = vb.SmoothedClassifier(network(32), vb.Concave(lambda z: min(2 * z, 1), scale=4), num_classes=3)
-    certs = smoothed.certify(x, progress=False)
-    found = vb.attack(smoothed, x, certificates=certs, **SEARCH)
-    assert found.threat.name.startswith("concave-")
-    assert np.isfinite(found.distance).any()
-    assert not found.alarms
-    assert (found.distance >= np.nan_to_num(found.radius, nan=0.0)).all()
