@@ -24,7 +24,7 @@ def classifier_of(job: Job) -> Any:
 
 
 def run(job: Job, part: str, together: int = 275) -> None:
-    """`search`: few common views, every restart's picture confirmed by 10,000 votes; `literal`: every judgement is one of 10,000."""
+    """`search`: few common views, every restart's picture confirmed by 10,000 votes; `literal`: 10,000 votes at every step."""
     classifier = classifier_of(job)
     (literal if part == "literal" else searched)(job, classifier, together)
 

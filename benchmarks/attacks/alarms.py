@@ -1,4 +1,4 @@
-"""One run for each law, exact and sampled: a network, 200 certified MNIST digits, and attacks on all of them. Alarms are counted."""
+"""One run for each law, exact and sampled: a network, 200 certified MNIST digits, attacks on all of them; alarms are counted."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ def curves(path: Path, axis: str, found: dict[str, dict[str, Any]]) -> None:
     axes = figure.subplots()
     for part, said in found.items():
         points = said["curve"]
-        axes.plot([p["radius"] for p in points], [p["under_attack"] for p in points], label=f"{part} ({said['attacked']})")
+        axes.plot(
+            [p["radius"] for p in points], [p["under_attack"] for p in points], label=f"{part} ({said['attacked']})"
+        )
     axes.set_xlabel(axis)
     axes.set_ylabel("accuracy under attack")
     axes.legend()
@@ -109,7 +111,9 @@ def patch_rows(folder: Path) -> list[str]:
         for file in sorted((folder / piece).glob("*-patch.json")):
             said = json.loads(file.read_text())
             clean, five = said["curve"]
-            share = [f"{100 * value:.1f} %" for value in (clean["under_attack"], five["under_attack"], five["certified"])]
+            share = [
+                f"{100 * value:.1f} %" for value in (clean["under_attack"], five["under_attack"], five["certified"])
+            ]
             rows.append([file.stem.removesuffix("-patch"), said["attacked"], *share])
     return table("classifier | attacked | right | under a 5 x 5 patch | certified at 5", rows)
 

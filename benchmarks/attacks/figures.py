@@ -3,8 +3,8 @@
     python benchmarks/attacks/figures.py table-2.2 --out FOLDER --seconds 300 --device cuda
 
 Parts of a piece run as processes beside each other (`--workers`), each within the limit; NAME.json is written for each, and
-`benchmarks/attacks/draw.py FOLDER` draws them. Networks are trained briefly where FOLDER does not hold them yet; `--networks` lets
-pieces share them, and piece `networks` trains those of CIFAR-10. `--scale 0.02 --inputs 4` tries a piece out on a CPU.
+`benchmarks/attacks/draw.py FOLDER` draws them. Networks are trained briefly where FOLDER does not hold them yet; `--networks`
+lets pieces share them, and piece `networks` trains those of CIFAR-10. `--scale 0.02 --inputs 4` tries a piece out on a CPU.
 """
 
 from __future__ import annotations

@@ -128,12 +128,12 @@ def _art(model: torch.nn.Module, x: torch.Tensor) -> Any:
 
 def _only_the_python_of_torchvision() -> None:
     """Let torchvision be imported where its compiled part does not fit torch: nothing of that is used."""
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _kept.append(library)
+    if _kept or hasattr(torch.ops.torchvision, "nms"):
+        return
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _kept.append(library)
 
 
 _kept: list[Any] = []

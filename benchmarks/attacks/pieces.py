@@ -62,9 +62,7 @@ class Job:
 
     def cifar(self, split: str = "test") -> Dataset:
         """Evenly spread test pictures of CIFAR-10, as many as the job attacks; or all training pictures."""
-        return (
-            load_some(self.cifar_train, 1, None) if split == "train" else spread(self.cifar_test, self.inputs)
-        )
+        return load_some(self.cifar_train, 1, None) if split == "train" else spread(self.cifar_test, self.inputs)
 
     def trained(self, name: str, network: str, smoothing: str, data: Callable[[str], Dataset], **recipe: Any) -> Any:
         """A network trained on views, from its file if it is there."""

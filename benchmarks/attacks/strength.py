@@ -29,7 +29,6 @@ from vauban.attacks.base import BaseTarget, build
 from vauban.attacks.distances import distance
 from vauban.threats import Threat, named
 
-
 ROUNDING = 1e-5
 """By how much a distance may be above a budget: peers project in float32."""
 
@@ -63,8 +62,20 @@ MATCHES = {
     ],
     "l0": [Match("l0", "foolbox-pointwise", "pointwise:restarts=1", (5.0, 10.0, 20.0, 40.0))],
     "wasserstein": [
-        Match("wasserstein-l2", "art-wasserstein", "wasserstein:steps=100000,radius=0.1,every=5,factor=1.3", WASSERSTEIN, 10),
-        Match("wasserstein-l2", "art-wasserstein", "frank-wolfe:steps=100000,radius=0.1,every=5,factor=1.3", WASSERSTEIN, 10),
+        Match(
+            "wasserstein-l2",
+            "art-wasserstein",
+            "wasserstein:steps=100000,radius=0.1,every=5,factor=1.3",
+            WASSERSTEIN,
+            10,
+        ),
+        Match(
+            "wasserstein-l2",
+            "art-wasserstein",
+            "frank-wolfe:steps=100000,radius=0.1,every=5,factor=1.3",
+            WASSERSTEIN,
+            10,
+        ),
     ],
     "patch": [Match("patch", "art-patch", "patch-ifgsm:size=8,places=1,down=10,right=10,steps=100", (8.0,), 20)],
 }
@@ -138,7 +149,11 @@ def judged(
 
 
 def compare(
-    match: Match, module: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor, write: Callable[[dict[str, Any]], None]
+    match: Match,
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    write: Callable[[dict[str, Any]], None],
 ) -> None:
     """Both attacks on the same pictures, one line each."""
     if match.inputs:

@@ -56,7 +56,9 @@ def test_more_steps_and_restarts_are_never_weaker(less: str, more: str, threat: 
         assert (many <= few).all(), (few, many)
 
 
-@pytest.mark.parametrize(("smoothing", "attack"), [("gaussian:sigma=0.2", "minimal:steps=15"), ("ablation:retained=6", "saliency")])
+@pytest.mark.parametrize(
+    ("smoothing", "attack"), [("gaussian:sigma=0.2", "minimal:steps=15"), ("ablation:retained=6", "saliency")]
+)
 def test_four_times_the_views_contain_the_search_with_fewer(smoothing: str, attack: str) -> None:
     x = torch.randint(256, (6, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)).numpy()
     base = network(32 if smoothing.startswith("ablation") else 16)
@@ -123,7 +125,9 @@ def test_a_search_with_as_many_votes_as_decide_asks_for_what_they_do() -> None:
     assert _needed_lead(100, 10_000, 0.05) == pytest.approx(1 - 0.196, abs=0.001)
 
 
-@pytest.mark.parametrize("name", ["l2", "l1", "linf", "l0", "l0-features", "patch", "wasserstein", "wasserstein-l2", "l1/3"])
+@pytest.mark.parametrize(
+    "name", ["l2", "l1", "linf", "l0", "l0-features", "patch", "wasserstein", "wasserstein-l2", "l1/3"]
+)
 def test_every_threat_has_attacks_by_default(name: str) -> None:
     chosen = [build(text) for text in _defaults(named(name))]
     assert chosen

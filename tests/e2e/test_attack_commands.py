@@ -38,7 +38,9 @@ def test_a_training_set_is_poisoned_by_a_command(tmp_path: Path) -> None:
     (line,) = csv.DictReader((out / "table.csv").open())
     assert not line["found"] or int(line["found"]) >= int(line["certified"])
     wrong = ["--train-data", "mnist:split=test"]
-    assert "not the training set" in vauban("poison", "attack", "--ensemble", ensemble, *inputs, *wrong, "--out", out, code=2)
+    assert "not the training set" in vauban(
+        "poison", "attack", "--ensemble", ensemble, *inputs, *wrong, "--out", out, code=2
+    )
 
 
 @pytest.mark.parametrize("change", ["shuffle"])

@@ -22,7 +22,8 @@ class InputResult:
     """What was found for one input. `distance`: of the nearest input whose other answer fresh votes confirmed, infinity if none.
 
     `x`: that input as the classifier is given it (uint8 or float32). `attack`: which attack found it. `answer`: the top k
-    labels there, empty where an abstention counts. `abstained`: candidates on which fresh votes abstained, `refuted`: on which they gave the old label.
+    labels there, empty where an abstention counts. `abstained`: candidates on which fresh votes abstained, `refuted`: on which
+    they gave the old label.
     """
 
     input: int

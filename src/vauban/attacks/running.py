@@ -121,10 +121,17 @@ def attack(
     count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs. `views`: of
     common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as some papers
     do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that. `together`: inputs
-    that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`: options of the command line that name the model, for the command that reproduces an alarm.
+    that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`: options of the
+    command line that name the model, for the command that reproduces an alarm.
     """
     shared = Budget.of(budget)
-    numbers: dict[str, Any] = {"every": every, "limit": limit, "views": views, "votes": votes, "confirm_votes": confirm_votes}
+    numbers: dict[str, Any] = {
+        "every": every,
+        "limit": limit,
+        "views": views,
+        "votes": votes,
+        "confirm_votes": confirm_votes,
+    }
     check_at_least_one("together", together, "a whole number from 1 is needed")
     for name, value in numbers.items():
         check_at_least_one(name, value, "a whole number from 1 is needed")
@@ -256,7 +263,9 @@ def _attacked(work: _Work, chunk: list[int], meter: _Meter, waiting: int) -> lis
     labels = torch.as_tensor(subject.labels[chunk], device=x.device)
     target, begun, found = subject.target, subject.target.views, []
     seeds = [_number(work.secret, "attack", chunk[0], number) for number in range(len(attacks))]
-    runs = [(i, rung) for i, one in enumerate(attacks) for rung in (target.rungs if one.gradient else target.rungs[-1:])]
+    runs = [
+        (i, rung) for i, one in enumerate(attacks) for rung in (target.rungs if one.gradient else target.rungs[-1:])
+    ]
     for number, (i, rung) in enumerate(runs):
         left = sum(views for _, views in runs[number:])
         meter.share(len(chunk) / waiting * rung / left)

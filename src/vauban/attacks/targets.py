@@ -70,7 +70,7 @@ class Target(ABC):
 
     @abstractmethod
     def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """By how much inputs [b] are adversarial, from a part of the votes where these are many: above 0 where they seem to be."""
+        """By how much inputs [b] are adversarial, from some of the votes where these are many: above 0 where they may be."""
 
     @abstractmethod
     def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
@@ -111,7 +111,9 @@ class Target(ABC):
             leaf = x.detach().requires_grad_()
             scores = self.scores(leaf)
             margin = self._margin(scores, labels)
-            followed = margin if aim is None else (scores.gather(1, aim[:, None]) - scores.gather(1, labels[:, None]))[:, 0]
+            followed = (
+                margin if aim is None else (scores.gather(1, aim[:, None]) - scores.gather(1, labels[:, None]))[:, 0]
+            )
             return margin.detach(), torch.autograd.grad(followed.sum(), leaf)[0].nan_to_num()
 
     def rivals(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

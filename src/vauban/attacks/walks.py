@@ -28,9 +28,7 @@ def walk(search: Search, rows: torch.Tensor, steps: int, point: Point, move: Mov
         search.offer(move(step, which, slope), rows[which])
 
 
-def climb(
-    search: Search, steps: int, going: Callable[[], torch.Tensor], proposed: Proposal, halvings: int = 0
-) -> None:
+def climb(search: Search, steps: int, going: Callable[[], torch.Tensor], proposed: Proposal, halvings: int = 0) -> None:
     """Random search from the best inputs so far, without gradients.
 
     In each step `proposed(step, rows, held)` gives other inputs for those in work, `going()` [m], from what is held for them

@@ -51,7 +51,9 @@ def attack(
     ] = 10_000,
     abstain: Annotated[
         float | None,
-        typer.Option(help="count it as a success where the classifier with --confirm-votes and this alpha abstains [no]"),
+        typer.Option(
+            help="count it as a success where the classifier with --confirm-votes and this alpha abstains [no]"
+        ),
     ] = None,
     together: Annotated[int, typer.Option(min=1, help="inputs attacked at once; more are faster on a GPU")] = 16,
     every: common.EveryOption = 1,

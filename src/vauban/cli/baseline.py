@@ -18,16 +18,20 @@ from vauban.cli.common import example
 )
 def baseline(
     name: Annotated[
-        str, typer.Argument(help="undefended, binarised, linf-adversarial or wasserstein-adversarial", show_default=False)
+        str,
+        typer.Argument(help="undefended, binarised, linf-adversarial or wasserstein-adversarial", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the weights, .safetensors")],
     data: common.DataOption = "mnist",
-    model: Annotated[str | None, typer.Option("--model", "-m", help="architecture (see: vauban models) [by data]")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="architecture (see: vauban models) [by data]")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="how often every picture is seen")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="pictures per update")] = 128,
     lr: Annotated[float, typer.Option(help="learning rate")] = 1e-3,
     epsilon: Annotated[
-        float, typer.Option(help="size of the attack in training: largest change of a number, or pixels moved by the mass")
+        float,
+        typer.Option(help="size of the attack in training: largest change of a number, or pixels moved by the mass"),
     ] = 0.1,
     steps: Annotated[int, typer.Option(min=1, help="steps of the attack in training")] = 7,
     every: common.EveryOption = 1,
@@ -36,7 +40,7 @@ def baseline(
     seed: Annotated[int, typer.Option(help="seed of weights and order")] = 0,
     json: common.JsonOption = False,
 ) -> None:
-    """Train a baseline: undefended, on binarised pictures, or on attacked ones. It proves nothing; attack it with vauban attack."""
+    """Train a baseline: undefended, on binarised pictures, or on attacked ones. It proves nothing."""
     import torch
 
     from vauban.attacks.baselines import BASELINES, BaselineRecipe, saved_as, train_baseline
@@ -57,7 +61,9 @@ def baseline(
     if samples.labels is None:
         raise BadInput(f"{samples.name} has no labels: they are needed to train")
     shape, where = torch.Size(samples.images.shape[1:]), common.pick_device(device)
-    text = default_for(shape, samples.num_classes) if model is None else fitting_views(model, shape, samples.num_classes)
+    text = (
+        default_for(shape, samples.num_classes) if model is None else fitting_views(model, shape, samples.num_classes)
+    )
     spec = canonical(text)
     recipe = BaselineRecipe(epochs=epochs, batch=batch_size, lr=lr, epsilon=epsilon, steps=steps)
     network = build(spec, seed=seed).to(where)

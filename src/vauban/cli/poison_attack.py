@@ -28,7 +28,9 @@ def attack(
     train_data: Annotated[
         str | None, typer.Option(help="the training set, as vauban poison train was given it [the ensemble's]")
     ] = None,
-    change: Annotated[str, typer.Option(help="flip: relabel samples; add: add samples; remove: remove samples")] = "flip",
+    change: Annotated[
+        str, typer.Option(help="flip: relabel samples; add: add samples; remove: remove samples")
+    ] = "flip",
     most: Annotated[int, typer.Option(min=1, help="changes tried in one part, at most")] = 64,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,

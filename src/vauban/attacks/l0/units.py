@@ -184,7 +184,12 @@ def _most_prefixes(
 
 
 def _reset_in_turn(
-    target: Target, x: torch.Tensor, other: torch.Tensor, labels: torch.Tensor, threat: Threat, generator: torch.Generator
+    target: Target,
+    x: torch.Tensor,
+    other: torch.Tensor,
+    labels: torch.Tensor,
+    threat: Threat,
+    generator: torch.Generator,
 ) -> torch.Tensor:
     """Put back single units in random order wherever the answer allows it: where leads are estimates, they miss some."""
     mask = changed(x, other, threat)

@@ -11,7 +11,6 @@ from vauban.attacks.base import Attack, Found, Search, Target, at_least, registe
 from vauban.attacks.lp.norms import NORMS, first_radius, inside, into_ball, movable, size, steepest, times
 from vauban.threats import Threat
 
-
 _FIRST_AIM = 4  # rounds by which a bisection is nearly done
 _NEARLY = 0.98
 

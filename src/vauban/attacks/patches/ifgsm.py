@@ -54,8 +54,8 @@ class PatchSignedGradients(Attack):
     At each place `steps` steps of `step` follow the margin of the soft smoothed classifier, the hard answer is judged after each,
     and an input stops at its first success. Squares of side `size`, `size` + 1, … `largest` are tried in turn (`largest` 0: only
     `size`), or rectangles of `height` x `width` pixels, which count as the square around them. Where a picture has at most
-    `places` places every one of them is attacked, or with `places` 0 in any case. `down`, `right`: only the place whose upper left
-    corner is this many pixels from the top and from the left. `together`: places attacked at once.
+    `places` places every one of them is attacked, or with `places` 0 in any case. `down`, `right`: only the place whose upper
+    left corner is this many pixels from the top and from the left. `together`: places attacked at once.
     """
 
     size: int = 5

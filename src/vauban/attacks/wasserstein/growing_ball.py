@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
+from vauban.attacks.walks import walk
 from vauban.attacks.wasserstein.sinkhorn import ENTROPY, ITERATIONS, Moved, project
 from vauban.attacks.wasserstein.transport import EXACT_PIXELS, Window, as_planes, best_plan
-from vauban.attacks.walks import walk
 from vauban.specs import choose
 from vauban.threats import WASSERSTEIN_L2, Threat
 
