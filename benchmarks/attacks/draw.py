@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 CURVES = {
     "figure-6.7": ("figure-6.7b", "L-infinity distance", ("mnist-band-linf", "mnist-undefended-linf")),
     "figure-6.7-cifar": ("figure-6.7b-cifar", "L-infinity distance", ("cifar-band-linf", "cifar-undefended-linf")),
@@ -52,6 +50,8 @@ def read_part(folder: Path, piece: str, part: str) -> dict[str, Any] | None:
 
 def curves(path: Path, axis: str, found: dict[str, dict[str, Any]]) -> None:
     """Accuracy under attack of several classifiers against the size of the attack."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4.2), dpi=150)
     axes = figure.subplots()
     for part, said in found.items():

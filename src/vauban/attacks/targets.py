@@ -116,6 +116,13 @@ class Target(ABC):
             )
             return margin.detach(), torch.autograd.grad(followed.sum(), leaf)[0].nan_to_num()
 
+    def loss_gradient(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The gradient [b, ...] in the inputs of the loss, the label's log-probability times -1. [Levine2023] (E.10)"""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            loss = -self.scores(leaf).gather(1, labels[:, None]).sum()
+            return torch.autograd.grad(loss, leaf)[0].nan_to_num()
+
     def rivals(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The other classes [b, classes - 1] by their scores, the best first."""
         with torch.no_grad():

@@ -51,7 +51,7 @@ class SignedGradients(Attack):
 class PatchSignedGradients(Attack):
     """Signed gradients inside a rectangle, from random pixels, at `places` random places. [Levine2023] section E.7
 
-    At each place `steps` steps of `step` follow the margin of the soft smoothed classifier, the hard answer is judged after each,
+    At each place `steps` steps of `step` follow the loss of the soft smoothed classifier, the hard answer is judged after each,
     and an input stops at its first success. Squares of side `size`, `size` + 1, … `largest` are tried in turn (`largest` 0: only
     `size`), or rectangles of `height` x `width` pixels, which count as the square around them. Where a picture has at most
     `places` places every one of them is attacked, or with `places` 0 in any case. `down`, `right`: only the place whose upper
