@@ -16,8 +16,8 @@ Proposal = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 def walk(search: Search, rows: torch.Tensor, steps: int, point: Point, move: Move) -> None:
     """Steps for walkers [n], of which each searches for the input `rows` [n], until that input has an adversarial one.
 
-    `which` [m] are the walkers that still go on: `point(which)` gives the inputs [m, ...] at which gradients of the loss are taken,
-    and `move(step, which, gradients)` the inputs [m, ...] that are judged after the step.
+    `which` [m] are the walkers that still go on: `point(which)` gives the inputs [m, ...] at which gradients of the loss are
+    taken, and `move(step, which, gradients)` the inputs [m, ...] that are judged after the step.
     """
     which = torch.arange(len(rows), device=rows.device)
     for step in search.target.steps(steps):
