@@ -29,8 +29,8 @@ class MinimumNorm(Attack):
     threats: ClassVar = NORMS
     gradient: ClassVar = True
 
-    steps: int = 40
-    restarts: int = 3
+    steps: int = 80
+    restarts: int = 2
     step: float = 0.3
     shrink: float = 0.1
 
