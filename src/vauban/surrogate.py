@@ -63,6 +63,7 @@ class Surrogate(torch.nn.Module):
         self.levels = None if smoothed.arithmetic == "float" and not law.exact else LEVELS
         self.base = _frozen(smoothed.base.module)
         self._kept: torch.Tensor | None = None
+        self.rows: int | None = None  # views in one pass; None: as many as votes of a run have
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Log-probabilities [b, classes] of pictures [b, ...]: floats in [0, 1], or uint8."""
@@ -70,7 +71,7 @@ class Surrogate(torch.nn.Module):
             raise BadInput(f"pictures of type {x.dtype}: floats in [0, 1], or uint8, are needed")
         x = (x.float() / LEVELS if x.dtype == torch.uint8 else x).to(self.device)
         words = self.words(x)
-        rows = choose_rows(self.smoothing.view_shape(x.shape[1:]), self.device)
+        rows = self.rows or choose_rows(self.smoothing.view_shape(x.shape[1:]), self.device)
         # Torch stops a second computation early by an exception, which would pass through the model as an error of its own.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.hard), set_checkpoint_early_stop(False):
             parts = words.split(max(1, rows // len(x)))

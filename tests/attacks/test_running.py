@@ -61,7 +61,7 @@ def test_abstentions_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
     false = replace(certs, radius=1.5 * certs.radius)
 
-    def abstain(self: Any, x: torch.Tensor, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def abstain(self: Any, x: torch.Tensor, seed: int, alpha: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
         return np.full((len(x), 1), -1), np.zeros((len(x), 2), dtype=np.int64)
 
     monkeypatch.setattr("vauban.attacks.targets.SmoothedTarget.confirm", abstain)
@@ -100,8 +100,7 @@ def test_honest_certificates_raise_no_alarm(smoothing: str, threat: str | None) 
 
 def test_an_interrupted_attack_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smoothed, x, y = half_space()
-    monkeypatch.setattr(running, "_AT_ONCE", 2)
-    options = SMALL | {"attacks": "minimal:steps=10"}
+    options = SMALL | {"attacks": "minimal:steps=10", "together": 2}
     whole = vb.attack(smoothed, x, y, **options)
     original, calls = running._attacked, []
 
@@ -139,10 +138,9 @@ def test_an_altered_adversarial_input_is_refused(tmp_path: Path) -> None:
         vb.attack(smoothed, x, y, **options)
 
 
-def test_a_spent_budget_leaves_inputs_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spent_budget_leaves_inputs_out_and_says_so() -> None:
     smoothed, x, y = half_space()
-    monkeypatch.setattr(running, "_AT_ONCE", 2)
-    found = vb.attack(smoothed, x, y, attacks="minimal:steps=10", budget=3, **SMALL)
+    found = vb.attack(smoothed, x, y, attacks="minimal:steps=10", budget=3, together=2, **SMALL)
     assert found.attacked.tolist() == [True, True, False, False]
     assert "2 of 4 inputs" in found.notes[0]
 

@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 import vauban as vb
 from vauban.errors import BadInput
+from vauban.projections import into_l1_ball
 from vauban.smoothing import Smoothing, build
 from vauban.training.losses import LOSSES, Batch, Loss, Sum
-from vauban.training.losses.attacks import into_l1_ball
 
 VIEWS, PICTURES, CLASSES = 3, 4, 5
 SHAPE = (1, 4, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -11,7 +12,8 @@ from torch.nn.functional import cross_entropy
 from vauban.attacks.wasserstein.transport import Window, as_planes, best_plan
 from vauban.errors import BadInput
 from vauban.inputs import LEVELS
-from vauban.specs import choose
+from vauban.models.building import build
+from vauban.specs import Spec, choose
 from vauban.training.losses.attacks import Objective, gradient, same_statistics
 
 BASELINES = ("undefended", "binarised", "linf-adversarial", "wasserstein-adversarial")
@@ -81,6 +83,23 @@ class Binarised(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scores [b, classes] of pictures [b, ...]."""
         return self.network((x >= 0.5).to(x.dtype) + (x - x.detach()))
+
+
+def binarised(network: str, **sides: Any) -> Binarised:
+    """A binarised network with fresh weights, for `--model 'vauban.attacks.baselines:binarised:network=wong-mnist,…'`.
+
+    >>> binarised("cnn-small", channels=1, classes=10)(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    """
+    return Binarised(build(Spec(network, {key: str(value) for key, value in sides.items()})))
+
+
+def saved_as(name: str, spec: str) -> str:
+    """The text form of a baseline whose network has this one."""
+    if name != "binarised":
+        return spec
+    own = Spec.parse(spec)
+    return str(Spec(f"{__name__}:binarised", {"network": own.name, **own.params}))
 
 
 Ascent = Callable[[Objective, torch.Tensor, float, int], torch.Tensor]

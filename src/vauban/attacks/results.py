@@ -22,7 +22,8 @@ class InputResult:
     """What was found for one input. `distance`: of the nearest input whose other answer fresh votes confirmed, infinity if none.
 
     `x`: that input as the classifier is given it (uint8 or float32). `attack`: which attack found it. `answer`: the top k
-    labels there. `abstained`: candidates on which fresh votes abstained, `refuted`: on which they gave the old label.
+    labels there, empty where an abstention counts. `abstained`: candidates on which fresh votes abstained, `refuted`: on which
+    they gave the old label.
     """
 
     input: int
@@ -72,8 +73,9 @@ class Attacked:
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Which inputs [m] have a confirmed other answer inside their certified radius."""
-        return inside(self.distance, self.radius, self.threat)
+        """Which inputs [m] have a confirmed other answer inside their certified radius; abstentions are none."""
+        answered = np.array([found is not None and len(found.answer) > 0 for found in self.results])
+        return answered & inside(self.distance, self.radius, self.threat)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -148,7 +150,7 @@ class Attacked:
             "labels": self.label[chosen],
             "index": self.index[chosen],
             "distance": self.distance[chosen],
-            "answer": np.array([r.answer for r in results if r is not None], dtype=np.int64),
+            "answer": np.array([r.answer or (-1,) * self.k for r in results if r is not None], dtype=np.int64),
         }
 
 

@@ -18,18 +18,20 @@ import torch
 from vauban import __version__
 from vauban.attacks.alarms import raise_alarms
 from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.concave.elementwise import exponent
 from vauban.attacks.distances import distance
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
 from vauban.attacks.lp.norms import NORMS
 from vauban.attacks.results import Attacked, InputResult
 from vauban.attacks.subjects import SearchNoise, Subject, subject_of
-from vauban.attacks.targets import CONFIRM_VOTES, VIEWS, VOTES, as_given
+from vauban.attacks.targets import CONFIRM_ALPHA, CONFIRM_VOTES, VIEWS, VOTES, as_given
 from vauban.certificates import Certificates
 from vauban.errors import BadInput
 from vauban.files import locked
 from vauban.report.numbers import floor_text
 from vauban.report.progress import bar
-from vauban.validation import check_at_least_one
+from vauban.threats import Threat
+from vauban.validation import check_alpha, check_at_least_one
 
 DEFAULTS = {
     "l2": ("minimal", "pgd"),
@@ -37,10 +39,15 @@ DEFAULTS = {
     "linf": ("minimal", "pgd"),
     "l0": ("saliency", "pointwise:restarts=2"),
     "l0-features": ("saliency", "pointwise:restarts=2"),
+    "patch": ("patch-ifgsm:size=2,largest=8,places=30,steps=60",),
+    "wasserstein": ("frank-wolfe:factor=1.25", "wasserstein:factor=1.25"),
+    "wasserstein-l2": ("frank-wolfe:factor=1.25", "wasserstein:factor=1.25"),
+    "concave": ("coordinates",),
+    "lp": ("coordinates", "star"),
 }
-"""Which attacks are run where none is asked for; of other threats, every attack that fits."""
+"""Which attacks are run where none is asked for; concave: whatever g is; lp: fractional, l1/2 and the like."""
 
-_AT_ONCE = 16
+TOGETHER = 16
 _PUSHED = (1.03, 1.1, 1.25)
 """How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
 
@@ -94,6 +101,8 @@ def attack(
     views: int = VIEWS,
     votes: int = VOTES,
     confirm_votes: int = CONFIRM_VOTES,
+    abstain: float | None = None,
+    together: int = TOGETHER,
     num_classes: int | None = None,
     device: torch.device | str | None = None,
     seed: int | None = None,
@@ -110,13 +119,26 @@ def attack(
     `attacks`: texts such as "pgd:steps=100"; by default those of the threat. The nearest adversarial input of all of them counts,
     once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
     count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs. `views`: of
-    common noise behind a gradient; `votes`: of common noise behind a hard label. `out`: a folder, in which the same call goes on
-    where it was stopped. `called`: options of the command line that name the model, for the command that reproduces an alarm.
+    common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as some papers
+    do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that. `together`: inputs
+    that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`: options of the
+    command line that name the model, for the command that reproduces an alarm.
     """
     shared = Budget.of(budget)
-    numbers = {"every": every, "limit": limit, "views": views, "votes": votes, "confirm_votes": confirm_votes}
+    numbers: dict[str, Any] = {
+        "every": every,
+        "limit": limit,
+        "views": views,
+        "votes": votes,
+        "confirm_votes": confirm_votes,
+    }
+    check_at_least_one("together", together, "a whole number from 1 is needed")
     for name, value in numbers.items():
         check_at_least_one(name, value, "a whole number from 1 is needed")
+    if abstain is not None:
+        numbers["abstain"] = check_alpha(abstain)
+    if together != TOGETHER:
+        numbers["together"] = together
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(locked(Path(out)))
@@ -133,7 +155,7 @@ def attack(
             limit=limit,
             num_classes=num_classes,
             device=device,
-            search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise")),
+            search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise"), abstain),
             called=called,
         )
         chosen = _chosen(attacks, found)
@@ -143,7 +165,8 @@ def attack(
         if out is not None:
             folder = AttackFolder(Path(out), settings | {"seed": secret}, given.shape[1:], given.dtype.name)
             stack.callback(folder.close)
-        results = _all_results(found, chosen, shared, secret, folder, progress)
+        work = _Work(found, chosen, secret, CONFIRM_ALPHA if abstain is None else abstain, abstain is not None)
+        results = _all_results(work, shared, together, folder, progress)
         return _finished(found, results, secret, folder)
 
 
@@ -152,7 +175,7 @@ def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) ->
     threat = subject.threat
     asked = [attacks] if isinstance(attacks, str | Attack) else list(attacks)
     if not asked:
-        asked = list(DEFAULTS.get(threat.name) or fitting(threat))
+        asked = list(_defaults(threat))
         if not subject.target.differentiable(
             subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)
         ):
@@ -166,13 +189,33 @@ def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) ->
     return built
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What is attacked and by what; `alpha`: of fresh votes; `abstaining`: whether their abstentions count."""
+
+    subject: Subject
+    attacks: list[Attack]
+    secret: int
+    alpha: float
+    abstaining: bool
+
+
+def _defaults(threat: Threat) -> Sequence[str]:
+    """The attacks of a threat; of one that nobody here knows, every attack that fits."""
+    family = threat.name.split("-")[0] if threat.name.startswith("concave-") else threat.name
+    if family not in DEFAULTS and exponent(threat) is not None:
+        family = "lp"
+    return DEFAULTS.get(family) or fitting(threat)
+
+
 def _all_results(
-    subject: Subject, attacks: list[Attack], budget: Budget, secret: int, folder: AttackFolder | None, progress: bool
+    work: _Work, budget: Budget, together: int, folder: AttackFolder | None, progress: bool
 ) -> dict[int, InputResult]:
     """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes."""
+    subject = work.subject
     results = {} if folder is None else dict(folder.results)
     everyone = range(len(subject))
-    chunks = [everyone[first : first + _AT_ONCE] for first in everyone[::_AT_ONCE]]
+    chunks = [everyone[first : first + together] for first in everyone[::together]]
     pending = [left for chunk in chunks if (left := [i for i in chunk if int(subject.index[i]) not in results])]
     waiting = sum(map(len, pending))
     done = len(subject) - waiting
@@ -182,7 +225,7 @@ def _all_results(
         for chunk in pending:
             if meter.spent:
                 break
-            for result in _attacked(subject, attacks, chunk, secret, meter, waiting):
+            for result in _attacked(work, chunk, meter, waiting):
                 results[result.input] = result
                 if folder is not None:
                     folder.keep(result)
@@ -213,19 +256,24 @@ class _Meter:
         self._target.allow(part * views, part * seconds)
 
 
-def _attacked(
-    subject: Subject, attacks: list[Attack], chunk: list[int], secret: int, meter: _Meter, waiting: int
-) -> list[InputResult]:
+def _attacked(work: _Work, chunk: list[int], meter: _Meter, waiting: int) -> list[InputResult]:
     """Run all attacks on the inputs at these positions, and confirm what they found."""
+    subject, attacks = work.subject, work.attacks
     x = subject.x[chunk]
     labels = torch.as_tensor(subject.labels[chunk], device=x.device)
-    begun, found = subject.target.views, []
-    for number, one in enumerate(attacks):
-        meter.share(len(chunk) / waiting / (len(attacks) - number))
-        found.append(one.run(subject.target, x, labels, subject.threat, _number(secret, "attack", chunk[0], number)))
-    names = [one.name for one in attacks]
-    results = _confirmed(subject, chunk, _candidates(subject, x, found, names), secret)
-    views = -(-(subject.target.views - begun) // len(chunk))
+    target, begun, found = subject.target, subject.target.views, []
+    seeds = [_number(work.secret, "attack", chunk[0], number) for number in range(len(attacks))]
+    runs = [
+        (i, rung) for i, one in enumerate(attacks) for rung in (target.rungs if one.gradient else target.rungs[-1:])
+    ]
+    for number, (i, rung) in enumerate(runs):
+        left = sum(views for _, views in runs[number:])
+        meter.share(len(chunk) / waiting * rung / left)
+        with target.following(rung):
+            found.append(attacks[i].run(target, x, labels, subject.threat, seeds[i]))
+    names = [attacks[i].name for i, _ in runs]
+    results = _confirmed(work, chunk, _candidates(subject, x, found, names))
+    views = -(-(target.views - begun) // len(chunk))
     return [replace(result, views=views) for result in results]
 
 
@@ -249,25 +297,28 @@ def _candidates(subject: Subject, x: torch.Tensor, found: list[Found], names: li
     return [sorted(candidates, key=lambda one: one.distance) for candidates in listed]
 
 
-def _confirmed(subject: Subject, chunk: list[int], listed: list[list[_Candidate]], secret: int) -> list[InputResult]:
-    """The nearest candidate of each input for which fresh votes give another answer; abstentions are counted apart."""
+def _confirmed(work: _Work, chunk: list[int], listed: list[list[_Candidate]]) -> list[InputResult]:
+    """The nearest candidate of each input for which fresh votes give another answer; abstentions are counted apart, or as
+    successes without an answer."""
+    subject = work.subject
     results = [InputResult(int(subject.index[position])) for position in chunk]
     for number in range(max(map(len, listed), default=0)):
         open_ = [i for i in range(len(chunk)) if results[i].x is None and len(listed[i]) > number]
         if not open_:
             break
         x = torch.stack([listed[i][number].x for i in open_])
-        answers, _ = subject.target.confirm(x, _number(secret, "confirm", chunk[0], number))
+        answers, _ = subject.target.confirm(x, _number(work.secret, "confirm", chunk[0], number), work.alpha)
         given = as_given(x, subject.target.levels)
         for row, i in enumerate(open_):
-            answer, old = answers[row], results[i]
-            if answer[0] < 0:
-                results[i] = replace(old, abstained=old.abstained + 1)
+            answer, old, one = answers[row], results[i], listed[i][number]
+            abstains = answer[0] < 0
+            if abstains:
+                results[i] = old = replace(old, abstained=old.abstained + 1)
             elif subject.labels[chunk[i]] in answer:
                 results[i] = replace(old, refuted=old.refuted + 1)
-            else:
-                one = listed[i][number]
-                labels = tuple(int(label) for label in answer)
+                continue
+            if not abstains or work.abstaining:
+                labels = () if abstains else tuple(int(label) for label in answer)
                 results[i] = replace(old, distance=one.distance, x=given[row], attack=one.attack, answer=labels)
     return results
 

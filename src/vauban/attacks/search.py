@@ -42,19 +42,31 @@ class Search:
         """Judge candidates [n, ...] for the inputs `rows` [n] (default: one for each input), and keep the nearest adversarial.
 
         Candidates are rounded to allowed inputs first. Returns which [n] are adversarial and nearer than what was known: those
-        that are not nearer are not judged.
+        that are not nearer are not judged. Where nothing is known for any of them they are judged first, and only adversarial
+        ones are measured: a distance may cost more than a judgement.
         """
         rows = torch.arange(len(self.x), device=self.x.device) if rows is None else rows
-        made = self.target.allowed(candidates.detach())
-        far = distance(self.x[rows], made, self.threat)
-        own = rows.cpu().numpy()
-        nearer = torch.from_numpy(far < self.distance[own]).to(self.x.device)
+        made, own = self.target.allowed(candidates.detach()), rows.cpu().numpy()
+        far = np.full(len(made), np.inf)
         better = torch.zeros(len(made), dtype=torch.bool, device=self.x.device)
-        if bool(nearer.any()):
-            better[nearer] = self.target.adversarial(made[nearer], self.labels[rows[nearer]])
+        if np.isinf(self.distance[own]).all():
+            if len(made):
+                better = self.target.adversarial(made, self.labels[rows])
+            self._measure(made, rows, better, far)
+            better &= torch.from_numpy(np.isfinite(far)).to(self.x.device)
+        else:
+            self._measure(made, rows, ~better, far)
+            nearer = torch.from_numpy(far < self.distance[own]).to(self.x.device)
+            if bool(nearer.any()):
+                better[nearer] = self.target.adversarial(made[nearer], self.labels[rows[nearer]])
         for i in sorted(better.nonzero()[:, 0].tolist(), key=lambda i: -far[i]):
             self.best[own[i]], self.distance[own[i]] = made[i], far[i]
         return better
+
+    def _measure(self, made: torch.Tensor, rows: torch.Tensor, which: torch.Tensor, far: np.ndarray) -> None:
+        """Write the distances of the candidates `which` [n] into `far` [n]."""
+        if bool(which.any()):
+            far[which.cpu().numpy()] = distance(self.x[rows[which]], made[which], self.threat)
 
     def reach(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.attacks.concave.elementwise import concave_threat
 from vauban.attacks.targets import BaseTarget, SmoothedTarget, Target
 from vauban.certificates import Certificates
 from vauban.engine.fingerprint import model_fingerprint, model_name
@@ -17,6 +18,7 @@ from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.inputs import Batch, collect, prepare
+from vauban.laws.concave import CONCAVE, ConcaveLaw
 from vauban.replay import run_classifier, run_inputs
 from vauban.runs.manifest import Manifest
 from vauban.runs.opened import OpenedRun
@@ -59,12 +61,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class SearchNoise:
-    """How a smoothed classifier is searched: views of a gradient, votes of a hard label, fresh votes, and the noise's seed."""
+    """How a smoothed classifier is searched: views of a gradient, votes of a hard label, fresh votes, the noise's seed, and the
+    alpha of a classifier whose abstentions count, if they do."""
 
     views: int
     votes: int
     confirm_votes: int
     seed: int
+    abstain: float | None = None
 
 
 def subject_of(
@@ -146,10 +150,13 @@ def _aim(
     classifier: Any, certs: Certificates | None, threat: str | None, batch: Batch
 ) -> tuple[Threat, Certificates | None]:
     """The threat, and the certificates in it."""
+    law = classifier.smoothing.law if isinstance(classifier, SmoothedClassifier) else None
+    if isinstance(law, ConcaveLaw) and threat in (None, CONCAVE.name):
+        return concave_threat(law), certs
     if certs is not None:
         own: Threat | None = certs.threat
     else:
-        own = classifier.smoothing.threat if isinstance(classifier, SmoothedClassifier) else None
+        own = None if law is None else classifier.smoothing.threat
     if threat is None:
         if own is None:
             raise BadInput(

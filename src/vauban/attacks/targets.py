@@ -7,11 +7,13 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
@@ -27,9 +29,14 @@ from vauban.validation import check_k, check_num_classes
 VIEWS, VOTES, CONFIRM_VOTES = 64, 1_000, 10_000
 CONFIRM_ALPHA = 1e-6
 _FIRST_VOTES = 128
+_LEAD_VOTES = 64
+_LEAST_VIEWS = 4
+_NUMBERS = 2**24  # of views in one pass on a GPU; a quarter of them where gradients are kept
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
 fresh votes usually confirm it."""
+_AHEAD_OF_ABSTENTION = 1.0
+"""The same where an abstention is enough: beyond the lead at which fresh votes of the same share abstain."""
 
 Ints = NDArray[np.int64]
 
@@ -62,10 +69,14 @@ class Target(ABC):
         """Which inputs [b] do not have their label in the top k, by votes with common noise: what a search goes by."""
 
     @abstractmethod
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """By how much inputs [b] are adversarial, from some of the votes where these are many: above 0 where they may be."""
+
+    @abstractmethod
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         """The top k labels [b, k] of inputs [b, ...] by fresh votes, -1 where they abstain, and their counts [b, classes].
 
-        A label is wrong with probability at most 1e-6; never where the smoothing is exact, or there is none.
+        A label is wrong with probability at most alpha; never where the smoothing is exact, or there is none.
         """
 
     @property
@@ -73,19 +84,50 @@ class Target(ABC):
         """Whether answers are estimates from votes."""
         return False
 
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The numbers of views behind a gradient with which a search is repeated, so that more views only add to it."""
+        return (1,)
+
+    @contextmanager
+    def following(self, views: int) -> Iterator[None]:
+        """Let gradients be those of this many views, one of `rungs`."""
+        yield
+
     def margin(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how much the k-th best other class is ahead of the label, in log-probability [b]; above 0: adversarial."""
-        scores = self.scores(x)
+        return self._margin(self.scores(x), labels)
+
+    def _margin(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         own = scores.gather(1, labels[:, None])
         others = scores.scatter(1, labels[:, None], -torch.inf)
         return others.topk(self.k, dim=1).values[:, -1] - own[:, 0]
 
-    def gradient(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The margin [b] and its gradient [b, ...] in the inputs."""
+    def gradient(
+        self, x: torch.Tensor, labels: torch.Tensor, aim: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The margin [b] and its gradient [b, ...] in the inputs; with `aim` [b] the gradient of this class's own margin."""
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            margin = self.margin(leaf, labels)
-            return margin.detach(), torch.autograd.grad(margin.sum(), leaf)[0].nan_to_num()
+            scores = self.scores(leaf)
+            margin = self._margin(scores, labels)
+            followed = (
+                margin if aim is None else (scores.gather(1, aim[:, None]) - scores.gather(1, labels[:, None]))[:, 0]
+            )
+            return margin.detach(), torch.autograd.grad(followed.sum(), leaf)[0].nan_to_num()
+
+    def loss_gradient(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The gradient [b, ...] in the inputs of the loss, the label's log-probability times -1. [Levine2023] (E.10)"""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            loss = -self.scores(leaf).gather(1, labels[:, None]).sum()
+            return torch.autograd.grad(loss, leaf)[0].nan_to_num()
+
+    def rivals(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The other classes [b, classes - 1] by their scores, the best first."""
+        with torch.no_grad():
+            scores = self.scores(x).scatter(1, labels[:, None], -torch.inf)
+        return scores.argsort(dim=1, descending=True)[:, :-1]
 
     def differentiable(self, x: torch.Tensor, labels: torch.Tensor) -> bool:
         """Whether scores of these inputs have a gradient that is not 0 everywhere."""
@@ -128,7 +170,8 @@ class Target(ABC):
 class SmoothedTarget(Target):
     """A smoothed classifier, attacked through `views` views of common noise for gradients and `votes` for hard labels.
 
-    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape.
+    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape. `abstain`: the
+    alpha of a classifier whose abstentions, with `confirm_votes` votes, count as adversarial; None: only another answer does.
     """
 
     def __init__(
@@ -142,6 +185,7 @@ class SmoothedTarget(Target):
         votes: int = VOTES,
         confirm_votes: int = CONFIRM_VOTES,
         seed: int = 0,
+        abstain: float | None = None,
     ):
         self.num_classes, self.device = smoothed.num_classes, smoothed.device
         super().__init__(k, levels, smoothed.input_range)
@@ -154,12 +198,34 @@ class SmoothedTarget(Target):
         self._all = Surrogate(
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
-        self._rows = choose_rows(smoothed.smoothing.view_shape(shape), self.device)
+        view = smoothed.smoothing.view_shape(shape)
+        self._rows, self._soft.rows = (_rows(view, self.device, numbers) for numbers in (_NUMBERS, _NUMBERS // 4))
         self._threshold = getattr(law, "threshold", None)
+        self._needed = _needed_lead(votes, confirm_votes, abstain)
 
     @property
     def sampled(self) -> bool:
         return not self.law.exact
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        most = self._soft.samples
+        if most is None:
+            return (1,)
+        fewer = (most >> 2 * i for i in range(16, 0, -1))
+        return (*(views for views in fewer if views >= _LEAST_VIEWS), most)
+
+    @contextmanager
+    def following(self, views: int) -> Iterator[None]:
+        """The first of the views: fewer of them are part of more."""
+        whole = self._soft
+        if whole.samples is not None and views != whole.samples:
+            self._soft = copy.copy(whole)
+            self._soft.samples, self._soft._kept = views, None
+        try:
+            yield
+        finally:
+            self._soft = whole
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
         self.views += len(x) * len(self._soft.words(x[:1]))
@@ -176,7 +242,15 @@ class SmoothedTarget(Target):
         open_ = self._lead(first, labels) > -_AHEAD
         if len(words) > _FIRST_VOTES and bool(open_.any()):
             first[open_] += self._votes(x[open_], words[_FIRST_VOTES:])
-        return open_ & (self._lead(first, labels) > _AHEAD)
+        return open_ & (self._lead(first, labels) > self._needed)
+
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        words = self._all.words(x)
+        if self.sampled:
+            return self._lead(self._votes(x, words[:_LEAD_VOTES]), labels) + _AHEAD
+        counts = self._votes(x, words)
+        lead = self._lead(counts, labels)
+        return torch.where(self._outside_top(counts, labels), lead.clamp(min=1e-9), lead.clamp(max=0))
 
     def _lead(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """By how many standard deviations the k-th best other class is ahead of the label [b]."""
@@ -202,11 +276,9 @@ class SmoothedTarget(Target):
         votes = votes_of(scores.flatten(0, 1)).view(scores.shape[:2])
         return torch.nn.functional.one_hot(votes, self.num_classes).sum(dim=0)
 
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         given = as_given(x, self.levels)
-        settings: dict[str, Any] = (
-            {} if not self.sampled else {"n": self.fresh_votes, "alpha": CONFIRM_ALPHA, "seed": seed}
-        )
+        settings: dict[str, Any] = {} if not self.sampled else {"n": self.fresh_votes, "alpha": alpha, "seed": seed}
         answers = self.smoothed.predict(given, k=self.k, progress=False, **settings)
         self.views += int(answers.counts.sum())
         return np.asarray(answers.labels.filled(-1), dtype=np.int64), answers.counts
@@ -266,9 +338,32 @@ class BaseTarget(Target):
     def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._outside_top(self.hard(x), labels)
 
-    def confirm(self, x: torch.Tensor, seed: int) -> tuple[Ints, Ints]:
+    def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        rows = choose_rows(x.shape[1:], self.device)
+        with torch.no_grad():
+            parts = zip(x.split(rows), labels.split(rows), strict=True)
+            return torch.cat([self.margin(some, own) for some, own in parts])
+
+    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         counts = self.hard(x)
         return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
+
+
+def _rows(view: torch.Size, device: torch.device, numbers: int) -> int:
+    """Views in one pass of a search: on a GPU as many as have this many numbers, since nothing here depends on the shape."""
+    return choose_rows(view, device) if device.type == "cpu" else max(1, numbers // view.numel())
+
+
+def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
+    """By how many standard deviations of `votes` votes another class must be ahead (below 0: may be behind) in a search.
+
+    Fresh votes abstain at alpha where the label leads by less than z(alpha / 2) of their own standard deviations, which is
+    sqrt(votes / fresh) times as many of the search's. A search with as many votes as decide is itself the decision.
+    """
+    if abstain is None:
+        return _AHEAD
+    margin = _AHEAD_OF_ABSTENTION if votes < fresh else 0.0
+    return margin + float(ndtri(abstain / 2)) * math.sqrt(min(1.0, votes / fresh))
 
 
 def as_given(x: torch.Tensor, levels: int | None) -> NDArray[np.generic]:

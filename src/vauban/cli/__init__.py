@@ -9,6 +9,7 @@ import typer
 from vauban import __version__
 from vauban.cli import (
     attack,
+    baseline,
     bench,
     certify,
     claim,
@@ -67,6 +68,7 @@ for command in (
     convert.convert,
     verify.verify,
     attack.attack,
+    baseline.baseline,
     report.report,
     plot.plot,
     plot.compare,

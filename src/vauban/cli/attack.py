@@ -49,6 +49,13 @@ def attack(
     confirm_votes: Annotated[
         int, typer.Option(min=1, help="fresh votes that confirm an answer, at error 1e-6; exact: every view votes")
     ] = 10_000,
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            help="count it as a success where the classifier with --confirm-votes and this alpha abstains [no]"
+        ),
+    ] = None,
+    together: Annotated[int, typer.Option(min=1, help="inputs attacked at once; more are faster on a GPU")] = 16,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     precision: common.PrecisionOption = "fp32",
@@ -62,7 +69,8 @@ def attack(
 ) -> None:
     """Attack every input of a run with its own classifier, and show an upper bound beside each certificate.
 
-    Attacks prove nothing by not finding anything. Only answers that fresh votes confirm count; abstentions do not.
+    Attacks prove nothing by not finding anything. Only answers that fresh votes confirm count; abstentions do not, unless
+    --abstain says so.
     Exit code 1: a confirmed answer contradicts a certificate; --out then holds a folder alarm/ that reproduces it.
     """
     from vauban.attacks.running import Budget
@@ -81,6 +89,8 @@ def attack(
         views=views,
         votes=votes,
         confirm_votes=confirm_votes,
+        abstain=abstain,
+        together=together,
         seed=seed,
         out=out,
         progress=not json,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vauban.cli import common, poison_collective
+from vauban.cli import common, poison_attack, poison_collective
 from vauban.cli.common import example
 from vauban.errors import BadInput
 
@@ -195,4 +195,5 @@ def import_votes(
     show_certificates(run.certificates(), run.title, shown_radii, json, {"run": str(out)})
 
 
+app.command()(poison_attack.attack)
 app.command()(poison_collective.collective)

@@ -11,14 +11,16 @@ from vauban.attacks.base import Attack, Found, Search, Target, at_least, registe
 from vauban.attacks.l0.units import L0_THREATS, reset_groups, salt_and_pepper
 from vauban.threats import Threat
 
+_POOL = 4  # times as many units as are needed: those that stay are chosen among them
+
 
 @register("pointwise")
 @dataclass(frozen=True)
 class Pointwise(Attack):
-    """Random extremes at as few pixels (or features) as make the input adversarial, which are then put back while it stays so;
-    the best of `restarts`. [Schott2019]
+    """Random extremes at four times as many pixels (or features) as make the input adversarial, which are then put back while it
+    stays so; the best of `restarts`. [Schott2019]
 
-    It needs hard labels only.
+    It needs hard labels only; which pixels are put back first is better chosen with votes or scores.
     """
 
     threats: ClassVar = L0_THREATS
@@ -38,7 +40,7 @@ class Pointwise(Attack):
         rows = (search.radii() > 0).nonzero()[:, 0]
         for _ in target.steps(self.restarts if len(rows) else 0):
             some, own = x[rows], labels[rows]
-            noisy = target.allowed(salt_and_pepper(target, some, own, threat, generator))
+            noisy = target.allowed(salt_and_pepper(target, some, own, threat, generator, _POOL))
             search.offer(noisy, rows)
             begun = (noisy != some).flatten(1).any(dim=1)
             if bool(begun.any()):

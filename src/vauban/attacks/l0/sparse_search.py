@@ -9,6 +9,7 @@ import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
 from vauban.attacks.l0.units import L0_THREATS, changed, extremes, mixed, ranks, salt_and_pepper, units_of
+from vauban.attacks.walks import climb
 from vauban.threats import Threat
 
 
@@ -39,26 +40,14 @@ class SparseSearch(Attack):
         begin = (search.radii() > 0).nonzero()[:, 0]
         for _ in target.steps(self.starts if len(begin) else 0):
             search.offer(salt_and_pepper(target, x[begin], labels[begin], threat, generator), begin)
-        held, most = x.clone(), torch.full((len(x),), -torch.inf, device=x.device)
-        asked, fresh = torch.zeros_like(most), torch.ones_like(most, dtype=torch.bool)
-        for step in target.steps(self.steps):
-            held[fresh], most[fresh] = search.best[fresh], -torch.inf
-            rows = (search.radii() > 1).nonzero()[:, 0]
-            if not len(rows):
-                break
-            size = (0.9 * search.radii()[rows].clamp(max=units_of(x, threat).shape[2])).long().clamp(min=1)
+        units = units_of(x, threat).shape[2]
+
+        def proposed(step: int, rows: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+            size = (0.9 * search.radii()[rows].clamp(max=units)).long().clamp(min=1)
             share = 0.5 / (1 + step / 50)
-            tried = _exchanged(target, x[rows], held[rows], size, share, threat, generator)
-            with torch.no_grad():
-                margin = target.margin(target.allowed(tried), labels[rows])
-            kept = margin > most[rows]
-            held[rows[kept]], most[rows[kept]] = tried[kept], margin[kept]
-            fresh = torch.zeros_like(fresh)
-            ready = (most > asked).nonzero()[:, 0]
-            if len(ready):
-                better = search.offer(held[ready], ready)
-                asked[ready[~better]] = (1.5 * most[ready[~better]]).clamp(min=0.02)
-                fresh[ready[better]] = True
+            return target.allowed(_exchanged(target, x[rows], held, size, share, threat, generator))
+
+        climb(search, self.steps, lambda: (search.radii() > 1).nonzero()[:, 0], proposed)
         return Found.of(search)
 
 

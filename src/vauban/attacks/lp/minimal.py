@@ -21,15 +21,16 @@ class MinimumNorm(Attack):
     grows where it is not. [Rony2019] [Pintor2021]
 
     Steps are adversarial by the scores; every fifth step the nearest of those is judged by hard labels. Where they disagree a
-    larger margin is asked for, and as long as nothing is found the same direction is followed further. Step n depends on n
-    only, so that further steps and restarts only add to what is found.
+    larger margin is asked for, and as long as nothing is found the same direction is followed further. The second path aims at
+    the second best class, and so on; where there is none left (or k is above 1) paths begin at random points. Step n depends on
+    n only, so that further steps and restarts only add to what is found.
     """
 
     threats: ClassVar = NORMS
     gradient: ClassVar = True
 
-    steps: int = 100
-    restarts: int = 1
+    steps: int = 80
+    restarts: int = 2
     step: float = 0.3
     shrink: float = 0.1
 
@@ -43,14 +44,18 @@ class MinimumNorm(Attack):
         self, target: Target, x: torch.Tensor, labels: torch.Tensor, threat: Threat, generator: torch.Generator
     ) -> Found:
         search = Search(target, x, labels, threat)
+        rivals = target.rivals(x, labels) if self.restarts > 1 and target.k == 1 else x.new_zeros(len(x), 0).long()
         for restart in range(self.restarts):
+            if target.exhausted:
+                break
+            aim = rivals[:, restart] if 0 < restart < rivals.shape[1] else None
             change = torch.zeros_like(x)
-            if restart:
+            if restart and aim is None:
                 change = 0.05 * torch.randn(x.shape, generator=generator).to(x.device)
-            self._path(search, change)
+            self._path(search, change, aim)
         return Found.of(search)
 
-    def _path(self, search: Search, change: torch.Tensor) -> None:
+    def _path(self, search: Search, change: torch.Tensor, aim: torch.Tensor | None) -> None:
         target, x, labels, threat = search.target, search.x, search.labels, search.threat
         asked = torch.zeros(len(x), device=x.device)
         near, nearest = change.clone(), torch.full_like(asked, torch.inf)
@@ -58,7 +63,7 @@ class MinimumNorm(Attack):
         for step in target.steps(self.steps):
             decay = 1 / (1 + step / 20)
             change = inside(x, change, target)
-            margin, slope = target.gradient(x + change, labels)
+            margin, slope = target.gradient(x + change, labels, aim)
             success, long = margin > asked, size(change, threat)
             gained = success & (long < nearest)
             nearest = torch.where(gained, long, nearest)

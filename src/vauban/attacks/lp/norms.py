@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from vauban.attacks.targets import Target
+from vauban.projections import into_l1_ball
 from vauban.threats import Threat
-from vauban.training.losses.attacks import into_l1_ball
 
 NORMS = ("l2", "l1", "linf")
 

@@ -9,6 +9,7 @@ import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
 from vauban.attacks.lp.norms import NORMS, inside, into_ball, size, times
+from vauban.attacks.walks import climb
 from vauban.threats import Threat
 
 _INSIDE = 0.95  # of the best distance: the radius at which proposals are made
@@ -39,40 +40,16 @@ class RandomSearch(Attack):
         search = Search(target, x, labels, threat)
         for number in target.steps(self.starts):
             search.reach(_far(x, target, generator, number) - x, halvings=5)
-        change, most = torch.zeros_like(x), torch.full((len(x),), -torch.inf, device=x.device)
-        asked, radius = torch.zeros_like(most), torch.zeros_like(most)
-        fresh = torch.ones_like(most, dtype=torch.bool)
-        for step in target.steps(self.steps):
-            change = torch.where(_wide(fresh, x), search.best - x, change)
-            radius = torch.where(fresh, _INSIDE * search.radii(), radius)
-            most = most.masked_fill(fresh, -torch.inf)
-            rows = (search.found() & (search.radii() > 0)).nonzero()[:, 0]
-            if not len(rows):
-                break
-            base = _on_sphere(change[rows], radius[rows], threat)
-            tried = base if step == 0 else _proposed(base, radius[rows], threat, _count(step, x[0].numel()), generator)
-            tried = inside(x[rows], tried, target)
-            with torch.no_grad():
-                margin = target.margin(x[rows] + tried, labels[rows])
-            kept = margin > most[rows]
-            change[rows[kept]], most[rows[kept]] = tried[kept], margin[kept]
-            fresh = self._judge(search, change, most, asked)
+
+        def proposed(step: int, rows: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+            radius = _INSIDE * search.radii()[rows]
+            change = _on_sphere(held - x[rows], radius, threat)
+            if step:
+                change = _proposed(change, radius, threat, _count(step, x[0].numel()), generator)
+            return x[rows] + inside(x[rows], change, target)
+
+        climb(search, self.steps, lambda: (search.found() & (search.radii() > 0)).nonzero()[:, 0], proposed, 3)
         return Found.of(search)
-
-    def _judge(self, search: Search, change: torch.Tensor, most: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-        """Offer changes whose margin is as asked, and ask for more where hard labels refuse; which inputs [b] have a new best."""
-        fresh = torch.zeros_like(most, dtype=torch.bool)
-        rows = (most > asked).nonzero()[:, 0]
-        if len(rows):
-            better = search.offer(search.x[rows] + change[rows], rows)
-            search.reach(change[rows[better]], rows[better], 3, torch.ones_like(better[better]))
-            fresh[rows[better]] = True
-            asked[rows[~better]] = (1.5 * most[rows[~better]]).clamp(min=0.02)
-        return fresh
-
-
-def _wide(rows: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return rows.view(-1, *[1] * (x.dim() - 1))
 
 
 def _count(step: int, numbers: int) -> int:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
+from vauban.attacks.walks import walk
 from vauban.errors import BadInput
 from vauban.threats import Threat
 
@@ -36,13 +37,12 @@ class SignedGradients(Attack):
     ) -> Found:
         """See `Attack.attack`."""
         search, moved = Search(target, x, labels, threat), x.clone()
-        for _ in target.steps(self.steps):
-            rows = (~search.found()).nonzero()[:, 0]
-            if not len(rows):
-                break
-            slope = target.gradient(moved[rows], labels[rows])[1]
-            moved[rows] = _limited(moved[rows] + self.step * slope.sign(), target)
-            search.offer(moved[rows], rows)
+
+        def move(_: int, which: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+            moved[which] = _limited(moved[which] + self.step * slope.sign(), target)
+            return moved[which]
+
+        walk(search, torch.arange(len(x), device=x.device), self.steps, lambda which: moved[which], move)
         return Found.of(search)
 
 
@@ -51,10 +51,11 @@ class SignedGradients(Attack):
 class PatchSignedGradients(Attack):
     """Signed gradients inside a rectangle, from random pixels, at `places` random places. [Levine2023] section E.7
 
-    At each place `steps` steps of `step` follow the margin of the soft smoothed classifier, the hard answer is judged after each,
+    At each place `steps` steps of `step` follow the loss of the soft smoothed classifier, the hard answer is judged after each,
     and an input stops at its first success. Squares of side `size`, `size` + 1, … `largest` are tried in turn (`largest` 0: only
     `size`), or rectangles of `height` x `width` pixels, which count as the square around them. Where a picture has at most
-    `places` places every one of them is attacked, or with `places` 0 in any case. `together`: places attacked at once.
+    `places` places every one of them is attacked, or with `places` 0 in any case. `down`, `right`: only the place whose upper
+    left corner is this many pixels from the top and from the left. `together`: places attacked at once.
     """
 
     size: int = 5
@@ -65,6 +66,8 @@ class PatchSignedGradients(Attack):
     steps: int = 150
     step: float = 0.05
     together: int = 8
+    down: int = -1
+    right: int = -1
 
     threats: ClassVar[tuple[str, ...]] = ("patch",)
     gradient: ClassVar[bool] = True
@@ -75,6 +78,8 @@ class PatchSignedGradients(Attack):
         for name in ("largest", "height", "width", "places"):
             at_least(name, getattr(self, name), 0)
         at_least("step", self.step, 1e-12)
+        if (self.down < 0) != (self.right < 0):
+            raise BadInput(f"down={self.down}, right={self.right}: a place needs both, from 0 on")
         if bool(self.height) != bool(self.width):
             raise BadInput(f"height={self.height}, width={self.width}: a rectangle needs both, above 0")
         if self.height and self.largest:
@@ -110,6 +115,13 @@ class PatchSignedGradients(Attack):
     def _places(self, x: torch.Tensor, height: int, width: int, generator: torch.Generator) -> torch.Tensor:
         """Upper left corners [n, 2]: all of them, or `places` that are drawn, each at most once."""
         down, right = range(x.shape[2] - height + 1), range(x.shape[3] - width + 1)
+        if self.down >= 0:
+            if self.down not in down or self.right not in right:
+                raise BadInput(
+                    f"down={self.down}, right={self.right}: a patch of {height} x {width} pixels there leaves pictures of "
+                    f"{x.shape[2]} x {x.shape[3]}"
+                )
+            return torch.tensor([[self.down, self.right]])
         every = torch.tensor(list(itertools.product(down, right)))
         order = torch.randperm(len(every), generator=generator)
         return every[order[: self.places or len(every)]]
@@ -123,14 +135,13 @@ class PatchSignedGradients(Attack):
         low, high = target.input_range or (0.0, 1.0)
         moved = torch.where(inside, low + (high - low) * pixels, search.x[rows])
         search.offer(moved, rows)
-        for _ in target.steps(self.steps):
-            left = ~search.found()[rows]
-            if not bool(left.any()):
-                return
-            rows, inside, moved = rows[left], inside[left], moved[left]
-            slope = target.gradient(moved, search.labels[rows])[1]
-            moved = _limited(moved + self.step * (high - low) * slope.sign() * inside, target)
-            search.offer(moved, rows)
+
+        def move(_: int, which: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+            step = self.step * (high - low) * slope.sign() * inside[which]
+            moved[which] = _limited(moved[which] + step, target)
+            return moved[which]
+
+        walk(search, rows, self.steps, lambda which: moved[which], move)
 
 
 def _inside(x: torch.Tensor, corners: torch.Tensor, height: int, width: int) -> torch.Tensor:

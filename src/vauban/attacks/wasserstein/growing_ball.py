@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
+from vauban.attacks.walks import walk
 from vauban.attacks.wasserstein.sinkhorn import ENTROPY, ITERATIONS, Moved, project
 from vauban.attacks.wasserstein.transport import EXACT_PIXELS, Window, as_planes, best_plan
 from vauban.specs import choose
@@ -60,21 +61,23 @@ class GrowingBall(Attack):
         own = as_planes(x).double()
         mass = own.sum((1, 2, 3), keepdim=True)
         start = own / mass.clamp(min=torch.finfo(own.dtype).tiny)
-        moved, paid, cost = start.clone(), mass.new_zeros(len(x)), np.full(len(x), np.inf)
-        for i in target.steps(self.steps):
-            rows = (~search.found() & (mass.view(-1) > 0)).nonzero()[:, 0]
-            if not len(rows):
-                break
-            slope = as_planes(target.gradient(_pictures(moved[rows], mass[rows], x, None), labels[rows])[1]).double()
+        moved, paid = start.clone(), mass.new_zeros(len(x))
+        full = (mass.view(-1) > 0).nonzero()[:, 0]  # an empty picture has nothing to move
+
+        def point(which: torch.Tensor) -> torch.Tensor:
+            return _pictures(moved[full[which]], mass[full[which]], x, None)
+
+        def move(i: int, which: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+            rows = full[which]
             radius = mass.new_full((len(rows),), self.radius * self.factor ** (i // self.every))
-            now = Moved(moved[rows], paid[rows])
-            made = self.step_from(start[rows], now, slope, radius, window, i % self.every)
+            now, along = Moved(moved[rows], paid[rows]), as_planes(slope).double()
+            made = self.step_from(start[rows], now, along, radius, window, i % self.every)
             moved[rows], paid[rows] = made.pictures, made.cost
-            pictures = _pictures(made.pictures, mass[rows], x, target.levels)
-            hit = target.adversarial(target.allowed(pictures), labels[rows])
-            search.offer(pictures[hit], rows[hit])
-            if target.levels is None:
-                cost[rows[hit].cpu().numpy()] = made.cost[hit].cpu().numpy()
+            return _pictures(made.pictures, mass[rows], x, target.levels)
+
+        walk(search, full, self.steps, point, move)
+        known = search.found().cpu().numpy() & (target.levels is None)
+        cost = np.where(known, paid.cpu().numpy(), np.inf)
         self._back(search, target, cost)
         return self._bounded(Found.of(search), cost)
 

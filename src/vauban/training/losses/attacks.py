@@ -1,4 +1,4 @@
-"""Gradients in pictures, steps and projections of the attacks that losses use."""
+"""Gradients in pictures, and steps of the attacks that losses use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from vauban.projections import into_l1_ball
 
 Objective = Callable[[torch.Tensor], torch.Tensor]
 
@@ -72,14 +74,3 @@ def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tens
         change = into_l1_ball(flat - x.flatten(1) + 2 * epsilon / steps / count * direction, epsilon)
         moved = (x + change.view_as(x)).clamp(0, 1)
     return moved
-
-
-def into_l1_ball(change: torch.Tensor, epsilon: float | torch.Tensor) -> torch.Tensor:
-    """The nearest points, in L2, to the rows of `change` [b, numbers] whose L1 norm is at most `epsilon`. [Duchi2008]"""
-    size = change.abs()
-    ordered = size.sort(dim=1, descending=True).values
-    excess = ordered.cumsum(1) - epsilon
-    ranks = torch.arange(1, change.shape[1] + 1, device=change.device)
-    last = (ordered * ranks > excess).sum(1, keepdim=True).clamp(min=1) - 1
-    threshold = (excess.gather(1, last) / (last + 1)).clamp(min=0)
-    return change.sign() * (size - threshold).clamp(min=0)

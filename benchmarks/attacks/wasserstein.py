@@ -1,0 +1,66 @@
+"""Figures 5.5, 5.6 and D.1: the Wasserstein attack on flow smoothing, beside the baselines of Wong et al."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches import NEARLY_CLEAN, cifar_network
+from pieces import Job, smoothed, told
+
+from vauban.attacks.baselines import BaselineRecipe
+from vauban.attacks.running import attack
+
+MNIST_PARTS = ("smoothed", "undefended", "binarised", "linf-adversarial", "wasserstein-adversarial")
+CIFAR_PARTS = ("cifar-smoothed", "cifar-undefended")
+MNIST_BALL = "steps=200,radius=0.02,factor=1.25"
+CIFAR_BALL = "steps=200,radius=0.0005,factor=1.25,halvings=2"
+RADII = {"mnist": [0.05 * i for i in range(29)], "cifar": [0.001 * i for i in range(41)]}
+ALPHA, VOTES = 0.05, 10_000
+RECIPES = {
+    "undefended": BaselineRecipe(epochs=3, batch=256),
+    "binarised": BaselineRecipe(epochs=3, batch=256),
+    "linf-adversarial": BaselineRecipe(epochs=4, batch=256, epsilon=0.1),
+    "wasserstein-adversarial": BaselineRecipe(epochs=2, batch=256, epsilon=0.3, steps=3),
+}
+
+
+def subject(job: Job, part: str) -> tuple[Any, dict[str, Any]]:
+    """The classifier of a part, and the arguments of `attack` that go with it."""
+    if part == "cifar-smoothed":
+        scale = "resnet18:channels=3,classes=10,mean=0,std=0.00035"
+        flow = "flow:sigma=0.0002"
+        recipe = {"epochs": 8.0, "batch": 512, "lr": 0.004, "augment": "crop-flip", "precision": "bf16"}
+        base = job.trained("cifar-flow", scale, flow, job.cifar, **recipe)
+        return smoothed(base, flow, job.device, "bf16"), {}
+    if part == "cifar-undefended":
+        return cifar_network(job, "undefended", NEARLY_CLEAN), {"num_classes": 10, "device": job.device}
+    if part == "smoothed":
+        scale = "wong-mnist:channels=1,classes=10,mean=0,std=0.005"
+        base = job.trained("mnist-flow-long", scale, "flow:sigma=0.01", job.mnist, epochs=10.0, batch=256)
+        return smoothed(base, "flow:sigma=0.01", job.device), {}
+    return job.baseline(part, "wong-mnist", RECIPES[part]), {"num_classes": 10, "device": job.device}
+
+
+def run(job: Job, part: str, together: int = 100) -> None:
+    """Attack one classifier; abstentions of the smoothed one count, as in the thesis."""
+    data_set = "cifar" if part.startswith("cifar") else "mnist"
+    classifier, options = subject(job, part)
+    ball = CIFAR_BALL if data_set == "cifar" else MNIST_BALL
+    found = attack(
+        classifier,
+        (job.cifar if data_set == "cifar" else job.mnist)(),
+        threat="wasserstein-l2",
+        attacks=[f"wasserstein:{ball}", f"frank-wolfe:{ball}"],
+        views=128,
+        votes=1000,
+        confirm_votes=VOTES,
+        abstain=None if options else ALPHA,
+        together=together,
+        budget=job.budget,
+        seed=1,
+        out=job.out / part,
+        progress=False,
+        **options,
+    )
+    job.write(part, {"ball": ball} | told(found, RADII[data_set]))
+    job.say(f"{part}: {found.attacked.sum()} attacked, median {told(found, [])['median_distance']}")
