@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-page lint install clean
+.PHONY: demo test test-slow test-page lint install clean docs
 
 demo: install
 	$(BIN)/vauban demo
@@ -26,6 +26,15 @@ $(VENV)/triton: $(VENV)/installed
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+# The site goes to build/site; any warning, such as a link to a page that is not there, fails.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo build/site/index.html
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
 
 install: $(VENV)/installed
 
