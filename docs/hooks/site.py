@@ -1,7 +1,7 @@
 """Hooks of the documentation site: its navigation, and the repository's own pages and pictures mounted in it.
 
-A page of `docs/` that `SECTIONS` does not name is still shown, under "More"; one that it names and that does not exist is left out.
-Files outside `docs/` that a page links to are mounted under `repository/`, so that a link reads the same in the repository and here.
+A page of `docs/` that `SECTIONS` does not name is still shown, under "More"; one that it names and that does not exist is left
+out. Files outside `docs/` that a page links to are mounted under `repository/`: a link reads the same in the repository and here.
 """
 
 import posixpath
@@ -53,13 +53,8 @@ def on_config(config: Any) -> Any:
         for title, names in sections.items()
         if set(names) & found
     ]
-    config.nav += [
-        {
-            "Working on Vauban": [
-                f"{MOUNT}/{name}" for name in ("CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()
-            ]
-        }
-    ]
+    ours = [f"{MOUNT}/{name}" for name in ("CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
+    config.nav.append({"Working on Vauban": ours})
     return config
 
 
