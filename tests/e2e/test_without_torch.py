@@ -30,6 +30,7 @@ run = vb.Run.open(sys.argv[1])
 commands = {
     "verify": ["verify", sys.argv[1]],
     "claim": ["claim", sys.argv[1], "-k", "3"],
+    "plan": ["plan", "--radius", "0.5"],
     "certify": ["certify", "--smoothing", "gaussian:sigma=0.5", "--out", "nowhere"],
     "train": ["train", "--data", "mnist", "--smoothing", "gaussian:sigma=0.5", "--out", "m.safetensors"],
 }
@@ -40,6 +41,7 @@ print(json.dumps({
     "missing": said(ImportError, lambda: vb.SmoothedClassifier),
     "unknown": said(AttributeError, lambda: vb.Nothing),
     "codes": {name: result.exit_code for name, result in results.items()},
+    "plan": results["plan"].stdout,
     "errors": {name: result.stderr for name, result in results.items()},
 }))
 """
@@ -54,7 +56,9 @@ def test_without_torch_runs_verify_and_the_rest_names_the_extra(tmp_path: Path) 
         "vauban.SmoothedClassifier needs torch, which is not installed: pip install 'vauban[torch]'"
     )
     assert found["unknown"].startswith("module 'vauban' has no attribute 'Nothing'; it has Ablation,")
-    assert found["codes"] == {"verify": 0, "claim": 0, "certify": 2, "train": 2}
+    assert found["codes"] == {"verify": 0, "claim": 0, "plan": 0, "certify": 2, "train": 2}
+    assert "gaussian:sigma=0.1564" in found["plan"]
+    assert "cost: not measured; measuring the speed needs" in found["plan"]
     for name in ("certify", "train"):
         assert found["errors"][name].startswith(f"error: vauban {name} needs ")
         assert found["errors"][name].endswith(", which is not installed: pip install 'vauban[torch]'\n")
