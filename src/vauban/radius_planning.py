@@ -30,8 +30,8 @@ _DOUBLINGS, _HALVINGS = 60, 40
 class Need:
     """What the radius needs of one noise level at n votes.
 
-    `probability`: that of the label among views, which certifies it as n grows, rounded up; NaN where none does. `wins`: the least
-    of n votes that certify it; None where even n do not. `largest_radius`: that of an input on which all n votes agree.
+    `probability`: that of the label among views, which certifies it as n grows, rounded up; NaN where none does. `wins`: the
+    least of n votes that certify it; None where even n do not. `largest_radius`: that of an input on which all n votes agree.
     """
 
     smoothing: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,14 +62,21 @@ def plan(
 ) -> None:
     """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n.
 
-    With --radius, print what that radius needs: the least sigma, the wins among n votes at several sigmas, and what more votes buy.
-    The speed is measured here. An architecture may be given without weights: it is as fast with random ones.
+    With --radius, print what that radius needs: the least sigma, the wins among n votes at several sigmas, and what more votes
+    buy. The speed is measured here. An architecture may be given without weights: it is as fast with random ones.
     """
     from vauban.cli.build import classifier_and_data
     from vauban.report.numbers import radius_text
 
-    what = {"model": model, "weights": weights, "data": data, "every": every, "limit": limit, "shape": shape}
-    where = {"device": device, "precision": precision, "backend": backend, "allow_random": True}
+    what: dict[str, Any] = {
+        "model": model,
+        "weights": weights,
+        "data": data,
+        "every": every,
+        "limit": limit,
+        "shape": shape,
+    }
+    where: dict[str, Any] = {"device": device, "precision": precision, "backend": backend, "allow_random": True}
     if radius is not None:
         if stop != "fixed" or bounds not in (None, "binocp"):
             raise BadInput("--radius plans a fixed number of votes by the bound binocp: leave --stop and --bounds out")

@@ -32,7 +32,7 @@ def plan_radius(
     from vauban.radius_planning import plan_radius as made_for
 
     shape, levels = _inputs(what)
-    settings = {"n": 10_000 if n is None else n, "k": k, "alpha": 0.001 if alpha is None else alpha}
+    settings: dict[str, Any] = {"n": 10_000 if n is None else n, "k": k, "alpha": 0.001 if alpha is None else alpha}
     made = made_for(radius, smoothing, **settings, shape=shape, levels=levels)
     rate, unmeasured = _votes_per_second(made, what, where, seconds)
     if json:
@@ -94,8 +94,8 @@ def _show(made: RadiusPlan) -> None:
     common.print_table(headers, [[need.smoothing, *_cells(need)] for need in made.levels], title=title)
     if len(made.levels) > 1:
         typer.echo(
-            f"The first is the least sigma that can reach {asked} with {made.n:,} votes. A small sigma asks for a surer model, a large "
-            "one for a model that bears more noise: train at two or three of them and compare what is certified."
+            f"The first is the least sigma that can reach {asked} with {made.n:,} votes. A small sigma asks for a surer model, a "
+            "large one for a model that bears more noise: train at two or three of them and compare what is certified."
         )
     headers = [
         f"votes at {made.votes[0].smoothing}",
