@@ -17,6 +17,7 @@ MOUNT = "repository"
 SECTIONS = {
     "Start": ["index", "start", "which-smoothing", "reading-a-claim"],
     "How do I …": [
+        "python",
         "own-model",
         "data",
         "tables",
@@ -25,6 +26,7 @@ SECTIONS = {
         "denoisers",
         "plan",
         "attacks",
+        "training-set",
         "poisoning",
         "goals",
         "backends",
