@@ -1,4 +1,4 @@
-"""Documentation that stays true: names exist, options exist, papers are those of the code, and the site builds without a warning."""
+"""Documentation that stays true: names, options and papers on its pages exist, and the site builds without a warning."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("results/*/README.md")),
 ]
-ENTRY_POINTS = {"vauban.defenses", "vauban.environments"}  # groups that are no modules
+ENTRY_POINTS = {"vauban.defenses", "vauban.environments", "vauban.smoothings"}  # groups that are no modules
 NAME = re.compile(r"`(vauban(?:\.\w+)+)`|^::: (vauban(?:\.\w+)+)", re.MULTILINE)
 COMMAND = re.compile(r"^(?:    )?(?:\$ |\w+=\S+ )?vauban +(\w.*?)(?: {2,}#.*)?$", re.MULTILINE)
 

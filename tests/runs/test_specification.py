@@ -3,12 +3,12 @@
 import ast
 from pathlib import Path
 
+import independent_reader
 import numpy as np
 import pytest
-
-import independent_reader
-import vauban as vb
 from independent_reader import recomputed_radii
+
+import vauban as vb
 
 
 def model(views):  # type: ignore[no-untyped-def]
