@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from vauban.cli import app
+from vauban.laws import LAWS
 from vauban.references import REFERENCES
 
 ROOT = Path(__file__).parents[1]
@@ -84,6 +85,14 @@ def test_the_page_of_theorems_cites_the_papers_of_the_code() -> None:
     listed = dict(re.findall(r"^- \[(\w+)\] (.*)$", papers, re.MULTILINE))
     assert listed == {key: REFERENCES[key] for key in listed}
     assert set(re.findall(r"\[([A-Z]\w+\d{4})\]", statements)) == set(listed)
+
+
+def test_the_page_of_theorems_names_every_law() -> None:
+    text = (ROOT / "docs/theorems.md").read_text()
+    ours = [law for forms in LAWS.values() for law in forms if law.__module__.startswith("vauban.")]
+    assert len(ours) > 10
+    for law in ours:
+        assert f"`{law.__module__}.{law.__name__}`" in text
 
 
 @pytest.mark.slow
