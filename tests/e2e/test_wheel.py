@@ -50,6 +50,15 @@ def test_both_have_the_version_the_licences_and_the_data(dist: Path) -> None:
         assert any(path.endswith(name) for path in inside_source), name
 
 
+def test_the_wheel_holds_every_file_of_the_package(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        inside = set(packed.namelist())
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "src/vauban"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert not {name.removeprefix("src/") for name in listed} - inside
+
+
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_an_empty_environment_verifies_and_claims_without_torch_and_certifies_with_it(
     kind: str, dist: Path, tmp_path: Path
