@@ -111,7 +111,7 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 _show_error(problem, str(problem))
                 raise typer.Exit(problem.exit_code) from None
             except ModuleNotFoundError as problem:
-                if (missing := needs_torch(problem, f"vauban {command.__name__}")) is None:
+                if (missing := needs_torch(problem, "this command")) is None:
                     raise
                 _show_error(problem, str(missing))
                 raise typer.Exit(missing.exit_code) from None
