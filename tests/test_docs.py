@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,19 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL):
         exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
+def test_the_navigation_leaves_out_what_is_missing_and_shows_what_is_new(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs/hooks/site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    for name in ("index", "plan", "brand-new"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}")
+    nav = hooks.on_config(SimpleNamespace(docs_dir=str(tmp_path), nav=None)).nav
+    assert nav[:-1] == [{"Start": ["index.md"]}, {"How do I …": ["plan.md"]}, {"More": ["brand-new.md"]}]
 
 
 @pytest.mark.slow
