@@ -67,7 +67,9 @@ def test_an_empty_environment_verifies_and_claims_without_torch_and_certifies_wi
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env/bin/python"
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", built], check=True, cwd=tmp_path
+        [python, "-I", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", built],
+        check=True,
+        cwd=tmp_path,
     )
     vauban = [python, "-m", "vauban"]
     assert said([*vauban, "--version"]) == f"vauban {vb.__version__}\n"
