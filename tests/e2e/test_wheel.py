@@ -86,5 +86,5 @@ def test_an_empty_environment_verifies_and_claims_without_torch_and_certifies_wi
 def test_an_extra_that_needs_torch_installs_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any("torch" in needed for needed in project["dependencies"])
-    for name in ("attacks", "poisoning", "cluster", "onnxruntime", "openvino", "rl", "test"):
+    for name in ("attacks", "sklearn", "poisoning", "cluster", "onnxruntime", "openvino", "rl", "test"):
         assert any(needed.startswith("vauban[torch") for needed in project["optional-dependencies"][name]), name
