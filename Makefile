@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-page lint install clean
+.PHONY: demo test test-slow test-page lint install clean docs wheel test-wheel
 
 demo: install
 	$(BIN)/vauban demo
@@ -27,11 +27,28 @@ $(VENV)/triton: $(VENV)/installed
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+# The site goes to build/site; any warning, such as a link to a page that is not there, fails.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo build/site/index.html
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+# dist/ gets the wheel and the source distribution.
+wheel: install
+	rm -rf dist && $(BIN)/python -m build --outdir dist .
+
+# Both are built, installed in empty environments without torch, and tried there.
+test-wheel: install
+	$(BIN)/python -m pytest -n 0 -m slow tests/e2e/test_wheel.py
+
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report,images,cluster,onnxruntime,openvino,rl,serve,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,report,images,cluster,onnxruntime,openvino,rl,serve,test]'
 	touch $@
 
 clean:

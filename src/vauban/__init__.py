@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vauban.errors import needs_torch
+
 if TYPE_CHECKING:
     from vauban.attacks.running import attack
     from vauban.certificates import Certificates, derive
@@ -95,10 +97,15 @@ def __getattr__(name: str) -> Any:
     """
     if name.startswith("_"):
         raise AttributeError(f"module 'vauban' has no attribute {name!r}")
+    unknown = AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(__all__)}")
     try:
         return getattr(import_module(_MODULES.get(name, "vauban.smoothing")), name)
+    except ImportError as problem:
+        if (missing := needs_torch(problem, f"vauban.{name}")) is None:
+            raise
+        raise (missing if name in __all__ else unknown) from None
     except AttributeError:
-        raise AttributeError(f"module 'vauban' has no attribute {name!r}; it has {', '.join(__all__)}") from None
+        raise unknown from None
 
 
 def __dir__() -> list[str]:

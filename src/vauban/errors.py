@@ -30,6 +30,12 @@ class MissingExtra(VaubanError, ImportError):
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'vauban[{extra}]'")
 
 
+def needs_torch(problem: ImportError, purpose: str) -> MissingExtra | None:
+    """The error for an import that failed because torch is not installed; None where something else is missing."""
+    missing = (problem.name or "").partition(".")[0]
+    return MissingExtra(missing, "torch", purpose) if missing in ("torch", "safetensors") else None
+
+
 class ModelFailed(VaubanError):
     """A base classifier raised an error, or tried to end the process, when it was built or called."""
 

@@ -164,6 +164,23 @@ def test_plan_says_what_is_possible_and_what_it_costs() -> None:
     assert "the least is 10" in vauban("plan", "--smoothing", SIGMA, "-n", "9", "--seconds", "0.1", code=2)
 
 
+def test_plan_says_which_noise_a_radius_needs_what_votes_buy_and_the_cost_without_weights() -> None:
+    arguments = ["plan", "--radius", "0.5", "--votes", "1000", "--seconds", "0.05"]
+    shown = vauban(*arguments, "--model", "cnn-small", "--shape", "1x28x28")
+    assert "gaussian:sigma=0.203 " in shown
+    assert "votes per second of cnn-small on 1x28x28" in shown
+    plan = json.loads(vauban(*arguments, "--smoothing", "laplace", "--json"))
+    assert plan["levels"][0]["smoothing"] == "laplace:sigma=0.1651"
+    assert plan["levels"][0]["wins"] == plan["n"] == 1_000
+    assert plan["votes_per_second"] > 0
+    assert "not measured; the model takes 1 channels" in vauban(*arguments, "--smoothing", "ablation:retained=45")
+    assert "neither --smoothing nor --radius" in vauban("plan", code=2)
+    assert "no model is packaged for inputs of shape 3x8x8" in vauban(
+        "plan", "--smoothing", SIGMA, "--shape", "3x8x8", code=2
+    )
+    assert "leave --stop" in vauban(*arguments, "--stop", "anytime", code=2)
+
+
 def test_claim_from_plain_counts(tmp_path: Path) -> None:
     counts = tmp_path / "counts.txt"
     counts.write_text("99000 600 300 100 0\n30000 40000 20000 10000 0\n20000 20000 20000 40000 0\n")
@@ -332,7 +349,7 @@ def test_a_selection_of_one_class_is_said_on_a_line(tmp_path: Path) -> None:
     x, y = np.zeros((20, 1, 28, 28), dtype=np.uint8), np.arange(20) // 10
     np.savez(tmp_path / "sorted.npz", images=x, labels=y)
     options = ["--data", f"npz:path={tmp_path}/sorted.npz,classes=10", "--model", "cnn-small", "--smoothing", SIGMA]
-    done = CliRunner().invoke(app, ["plan", *options, "--limit", "10", "-n", "100"])
+    done = CliRunner().invoke(app, ["plan", *options, "--limit", "10", "-n", "100", "--seconds", "0.1"])
     (line,) = [line for line in done.stderr.splitlines() if "of class 0" in line]
     assert line.startswith("warning: all 10 inputs selected from npz:")
 

@@ -26,9 +26,14 @@ def classifier_and_data(
     every: int,
     limit: int | None,
     device: str,
+    shape: str | None = None,
+    allow_random: bool = False,
     **more: Any,
 ) -> tuple[SmoothedClassifier, Dataset]:
-    """The smoothed classifier and its inputs; `more` are further options of `SmoothedClassifier`."""
+    """The smoothed classifier and its inputs; `more` are further options of `SmoothedClassifier`.
+
+    `shape`: of grey pictures in place of a data set; `allow_random`: whether an architecture may have no weights.
+    """
     from vauban.data import load_some
     from vauban.models import load as load_model
     from vauban.models import packaged
@@ -36,11 +41,12 @@ def classifier_and_data(
     from vauban.smoothing import build
 
     law, where = build(smoothing), pick_device(device)
-    inputs = load_some(data, every, limit)
-    chosen = model or packaged(data)
+    inputs = load_some(data, every, limit) if shape is None else grey_pictures(shape, limit)
+    chosen = model or (packaged(data) if shape is None else None)
     if chosen is None:
-        raise BadInput(f"no model is packaged for {Spec.parse(data).name}: give --model (see: vauban models)")
-    base = load_model(chosen, weights, where)
+        what = Spec.parse(data).name if shape is None else f"inputs of shape {shape}"
+        raise BadInput(f"no model is packaged for {what}: give --model (see: vauban models)")
+    base = load_model(chosen, weights, where, allow_random=allow_random)
     classes = inputs.num_classes or base.num_classes
     if classes is None:
         raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
@@ -50,6 +56,17 @@ def classifier_and_data(
             f"there are no more: give classes={base.num_classes} in --data"
         )
     return SmoothedClassifier(base, law, num_classes=classes, device=where, **more), inputs
+
+
+def grey_pictures(shape: str, count: int | None) -> Dataset:
+    """Pictures of one grey and of this shape, such as 3x32x32, which stand for inputs whose content does not matter."""
+    import numpy as np
+
+    from vauban.cli.claim import read_shape
+    from vauban.data import Dataset
+
+    pictures = np.full((count or 1, *read_shape(shape)), 128, dtype=np.uint8)
+    return Dataset(pictures, None, 0, (), f"grey pictures of shape {shape}")
 
 
 def read_in_flight(text: str) -> int | None:

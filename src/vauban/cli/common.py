@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vauban.errors import BadInput, ModelFailed, VaubanError
+from vauban.errors import BadInput, ModelFailed, VaubanError, needs_torch
 from vauban.report.progress import bar as progress
 from vauban.report.progress import counter
 
@@ -110,6 +110,11 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
             except VaubanError as problem:
                 _show_error(problem, str(problem))
                 raise typer.Exit(problem.exit_code) from None
+            except ModuleNotFoundError as problem:
+                if (missing := needs_torch(problem, "this command")) is None:
+                    raise
+                _show_error(problem, str(missing))
+                raise typer.Exit(missing.exit_code) from None
             except SystemExit as problem:
                 _show_error(
                     problem,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vauban.cli import common
 from vauban.cli.certify import StopOption
 from vauban.cli.common import duration, example
+from vauban.cli.plan_radius import plan_radius
+from vauban.errors import BadInput
 
 if TYPE_CHECKING:
     from vauban.planning import CertifyPlan
@@ -19,20 +21,38 @@ _SHOWN = 12
 @example(
     "vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --alpha 0.001",
     "vauban plan --smoothing gaussian:sigma=0.5 -n 100000 --stop target:radius=0.5",
+    "vauban plan --radius 0.5 --votes 10000",
+    "vauban plan --radius 0.5 --votes 10000 --model resnet110 --shape 3x32x32",
 )
 def plan(
-    smoothing: common.SmoothingOption,
+    smoothing: Annotated[
+        str | None,
+        typer.Option(
+            "--smoothing",
+            "-s",
+            help="for example gaussian:sigma=0.5; with --radius sigma may be left out: the least one is searched "
+            "[with --radius: gaussian]",
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(help="say what this radius needs: which sigma, how many wins, and what more votes buy"),
+    ] = None,
     data: common.DataOption = "mnist",
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     k: common.KOption = 1,
     n: Annotated[
-        int | None, typer.Option("-n", help="votes counted per input; exact: every view votes [100000]")
+        int | None,
+        typer.Option("-n", "--votes", help="votes counted per input; exact: every view votes [100000]"),
     ] = None,
     alpha: common.AlphaOption = None,
     bounds: common.BoundsOption = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
+    shape: Annotated[
+        str | None, typer.Option(help="shape of the inputs in place of --data, for example 3x32x32; needs --model")
+    ] = None,
     device: common.DeviceOption = "auto",
     stop: StopOption = "fixed",
     precision: common.PrecisionOption = "fp32",
@@ -40,21 +60,31 @@ def plan(
     seconds: Annotated[float, typer.Option(help="how long to measure the model's speed")] = 2.0,
     json: common.JsonOption = False,
 ) -> None:
-    """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n."""
+    """Print the largest radius these settings can ever certify, the votes and the time they take, and the least n.
+
+    With --radius, print what that radius needs: the least sigma, the wins among n votes at several sigmas, and what more votes
+    buy. The speed is measured here. An architecture may be given without weights: it is as fast with random ones.
+    """
     from vauban.cli.build import classifier_and_data
     from vauban.report.numbers import radius_text
 
-    smoothed, inputs = classifier_and_data(
-        model=model,
-        weights=weights,
-        data=data,
-        smoothing=smoothing,
-        every=every,
-        limit=limit,
-        device=device,
-        precision=precision,
-        backend=backend,
-    )
+    what: dict[str, Any] = {
+        "model": model,
+        "weights": weights,
+        "data": data,
+        "every": every,
+        "limit": limit,
+        "shape": shape,
+    }
+    where: dict[str, Any] = {"device": device, "precision": precision, "backend": backend, "allow_random": True}
+    if radius is not None:
+        if stop != "fixed" or bounds not in (None, "binocp"):
+            raise BadInput("--radius plans a fixed number of votes by the bound binocp: leave --stop and --bounds out")
+        plan_radius(radius, smoothing or "gaussian", what, where, k=k, n=n, alpha=alpha, seconds=seconds, json=json)
+        return
+    if smoothing is None:
+        raise BadInput("neither --smoothing nor --radius is given: give one, such as --smoothing gaussian:sigma=0.5")
+    smoothed, inputs = classifier_and_data(smoothing=smoothing, **what, **where)
     made = smoothed.plan(inputs, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop, seconds=seconds)
     if json:
         common.print_json(made.to_json())
