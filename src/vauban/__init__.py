@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vauban.smoothing.sparse import Sparse
     from vauban.smoothing.splitting import Splitting
     from vauban.smoothing.uniform import Uniform
+    from vauban.standardise import Standardisation
     from vauban.training import losses
     from vauban.training.recipe import Recipe
     from vauban.training.trainer import train
@@ -51,6 +52,7 @@ _MODULES = {
     "Progress": "vauban.report.progress",
     "Run": "vauban.runs.run",
     "SmoothedClassifier": "vauban.smoothed",
+    "Standardisation": "vauban.standardise",
     "Recipe": "vauban.training",
     "losses": "vauban.training",
     "train": "vauban.training",
@@ -78,6 +80,7 @@ __all__ = [
     "SmoothedClassifier",
     "Sparse",
     "Splitting",
+    "Standardisation",
     "Uniform",
     "attack",
     "denoise",

@@ -75,16 +75,17 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def arrays_sha256(*arrays: NDArray[Any] | None) -> str:
-    """The sha256, in hex, of the shape, type and bytes of every array; None stands for a missing array."""
+def arrays_sha256(*arrays: Any) -> str:
+    """The sha256, in hex, of the shape, type and bytes of every array, held or streamed; None stands for a missing array."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is None:
             digest.update(b"none\n")
             continue
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-        digest.update(little.reshape(-1).view(np.uint8).data)
+        for piece in array.pieces() if hasattr(array, "pieces") else (array,):
+            little = np.ascontiguousarray(piece, piece.dtype.newbyteorder("<"))
+            digest.update(little.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

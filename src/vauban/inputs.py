@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,8 @@ import torch
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.runs.sections import DataSection, Selection
+from vauban.standardise import Standardisation
+from vauban.streamed import Streamed
 from vauban.validation import check_index, check_labels
 
 LEVELS = 255
@@ -27,20 +28,83 @@ class Inputs:
     values: torch.Tensor
     levels: int | None
 
+    def check_with(self, check: Callable[[torch.Tensor], None]) -> None:
+        """Call `check` with the inputs [m, ...], one after the other where they are streamed."""
+        if isinstance(self.values, torch.Tensor):
+            check(self.values)
+            return
+        for position in range(len(self.values)):
+            try:
+                check(self.values[position][None])
+            except BadInput as problem:
+                raise BadInput(f"{self.values.name(position)}: {problem}") from None
+
     @property
     def arithmetic(self) -> str:
         """Either "grid" or "float"."""
         return "float" if self.levels is None else "grid"
 
 
-def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] | None = (0.0, 1.0)) -> Inputs:
+class StreamedTensor:
+    """Inputs [m, ...] that are decoded when they are read, as the tensors that `convert` makes of them.
+
+    One position gives a tensor; a slice or a tensor of positions gives inputs that are still streamed. `to`, `float` and `clone`
+    read them all.
+    """
+
+    def __init__(
+        self, values: Streamed, convert: Callable[[Any], torch.Tensor], positions: Sequence[int] | None = None
+    ):
+        self._values, self._convert = values, convert
+        self._positions: Sequence[int] = range(len(values)) if positions is None else positions
+        self.dtype = convert(values[self._positions[0]]).dtype
+        self.shape = torch.Size((len(self._positions), *values.shape[1:]))
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            return self._convert(self._values[self._positions[key]])
+        places = range(len(self))[key] if isinstance(key, slice) else key.tolist()
+        return StreamedTensor(self._values, self._convert, [self._positions[place] for place in places])
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        """All inputs as a tensor on a device."""
+        return self.clone().to(device)
+
+    def float(self) -> torch.Tensor:
+        """All inputs as a tensor of float32."""
+        return self.clone().float()
+
+    def clone(self) -> torch.Tensor:
+        """All inputs as a tensor."""
+        return torch.stack([self[position] for position in range(len(self))])
+
+    def name(self, position: int) -> str:
+        """Which input is at a position, in words."""
+        return self._values.source.name(int(self._values.numbers[self._positions[position]]))
+
+
+def prepare(
+    x: Any,
+    arithmetic: str = "auto",
+    input_range: tuple[float, float] | None = (0.0, 1.0),
+    first: int = 0,
+    by: Standardisation | None = None,
+) -> Inputs:
     """Check a batch [m, ...] of 8-bit integers or floats, and choose the arithmetic in which its views are made.
 
     Floats that are multiples of 1/255, up to the rounding of float32, are pictures on the grid. "auto" uses the grid if
-    every number is on it; "grid" refuses a batch that is not; "float" never uses it.
+    every number is on it; "grid" refuses a batch that is not; "float" never uses it. Inputs that are streamed stay so.
+    `first`: the number of the first input, for messages. `by`: standardises a table of floats, which has no grid and no range.
     """
+    if by is not None:
+        return _standardised(x, arithmetic, input_range, by)
     if arithmetic not in ARITHMETICS:
         raise BadInput(f"arithmetic={arithmetic!r}: one of {', '.join(ARITHMETICS)} is needed")
+    if isinstance(x, Streamed):
+        return _streamed(x, arithmetic, input_range)
     values = x.detach().cpu() if isinstance(x, torch.Tensor) else _from_array(np.asarray(x))
     if values.dim() < 2 or values.numel() == 0:
         raise BadInput(f"inputs of shape {tuple(values.shape)}: a batch [inputs, ...] that is not empty is needed")
@@ -48,23 +112,47 @@ def prepare(x: Any, arithmetic: str = "auto", input_range: tuple[float, float] |
         return Inputs(values, LEVELS) if arithmetic != "float" else Inputs(values.float() / LEVELS, None)
     if not values.is_floating_point():
         raise BadInput(f"inputs of type {values.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
-    _refuse(values.isnan(), "contains NaN")
+    _refuse(values.isnan(), "contains NaN", first)
     if input_range is None:
-        _refuse(values.isinf(), "contains infinite numbers")
+        _refuse(values.isinf(), "contains infinite numbers", first)
     if input_range is not None:
         low, high = input_range
         outside = (values < low) | (values > high)
         advice = "divide 8-bit values by 255, and normalise inside the model"
-        _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}")
+        _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}", first)
     steps = (values.double() * LEVELS).round()
     off = (values.double() * LEVELS - steps).abs() > ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
     if arithmetic == "grid":
         advice = "round it first, or, where views are sampled, use arithmetic='float'"
-        _refuse(off, f"is not on the 8-bit grid of multiples of 1/255: {advice}")
+        _refuse(off, f"is not on the 8-bit grid of multiples of 1/255: {advice}", first)
     if arithmetic == "float" or bool(off.any()):
         return Inputs(values.float(), None)
     return Inputs(steps.to(torch.uint8), LEVELS)
+
+
+def _standardised(x: Any, arithmetic: str, input_range: Any, by: Standardisation) -> Inputs:
+    """Floats [m, features] in the units of their standardisation."""
+    if arithmetic == "grid" or input_range is not None:
+        raise BadInput(
+            f"standardised features have neither a grid nor a range, and arithmetic={arithmetic!r}, input_range={input_range} "
+            "are given: use a sampled smoothing with input_range=None (--input-range none)"
+        )
+    values = prepare(x, "float", None).values
+    return Inputs(torch.from_numpy(by.applied(values.numpy())), None)
+
+
+def _streamed(x: Streamed, arithmetic: str, input_range: tuple[float, float] | None) -> Inputs:
+    """As `prepare`: those of 8 bits are on the grid without being read, others are read once to see whether all of them are."""
+    how = "grid" if arithmetic == "auto" and x.dtype == np.uint8 else arithmetic
+    if x.dtype != np.uint8:
+        levels = [prepare(one[None], arithmetic, input_range, number).levels for number, one in enumerate(x)]
+        how = "float" if None in levels else "grid"
+
+    def convert(one: np.ndarray) -> torch.Tensor:
+        return prepare(one[None], how, input_range).values[0]
+
+    return Inputs(StreamedTensor(x, convert), LEVELS if how == "grid" else None)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -73,7 +161,7 @@ class Batch:
 
     `labels` [m]: true labels, or None. `index` [m]: the number of each input in its data set, which addresses its noise.
     `spec`: the data set's text form, or what kind of object was given; `sha256`: of inputs and labels as they were given.
-    `selection`: how they were taken from the whole data set.
+    `selection`: how they were taken from the whole data set; `features`: the names of the columns of a table.
     """
 
     inputs: Inputs
@@ -83,6 +171,7 @@ class Batch:
     sha256: str
     names: list[str] | None = None
     selection: Selection | None = None
+    features: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -96,30 +185,32 @@ class Batch:
         """What a manifest says of these inputs."""
         labels = None if self.labels is None else self.labels.tolist()
         index = self.index.tolist()
+        features = None if self.features is None else list(self.features)
         return DataSection(
-            self.spec, self.sha256, tuple(self.shape), num_classes, index, labels, self.names, self.selection
+            self.spec, self.sha256, tuple(self.shape), num_classes, index, labels, self.names, self.selection, features
         )
 
 
 def collect(
     x: Any, y: Any, index: Any, prepare_inputs: Callable[[Any], Inputs], num_classes: int | None = None
 ) -> Batch:
-    """Read inputs from an array, a tensor, a torch data set or loader of (x, y), or a data set of `vauban.data`; read once.
+    """Read inputs from an array, a tensor, a data set object of torch, torchvision or Hugging Face, a torch loader of (x, y), or
+    a data set of `vauban.data`.
 
     `y`: labels [m] that replace those of `x`; `index` likewise. `prepare_inputs` checks the values.
     """
-    spec, names, taken = type(x).__name__, None, None
+    spec, names, taken, features = type(x).__name__, None, None, None
     if hasattr(x, "images") and hasattr(x, "fingerprint"):
-        spec, names, taken = x.name, getattr(x, "names", None), getattr(x, "taken", None)
+        spec, names, taken, features = x.name, *(getattr(x, key, None) for key in ("names", "taken", "features"))
         if not (y is None or np.array_equal(y, x.labels)) or not (index is None or np.array_equal(index, x.index)):
             taken = Selection(*(None, None) if taken is None else (taken.size, taken.sha256))
         y, index = x.labels if y is None else y, x.index if index is None else index
         x = x.images
-    elif isinstance(x, torch.utils.data.DataLoader | torch.utils.data.Dataset):
-        x, found = _read_all(x)
+    elif not isinstance(x, np.ndarray | torch.Tensor):
+        x, found = of_object(x)
         y = found if y is None else y
     inputs = prepare_inputs(x)
-    raw = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+    raw = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x if isinstance(x, Streamed) else np.asarray(x)
     count, given = len(inputs.values), y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
     classes = num_classes if num_classes is not None else np.iinfo(np.int64).max
     labels = None if given is None else check_labels(given, count, classes, name="y")
@@ -128,53 +219,14 @@ def collect(
     if taken is None:
         every_input = np.array_equal(numbers, np.arange(count))
         taken = Selection(count, sha256, every=1) if every_input else Selection()
-    return Batch(inputs, labels, numbers, spec, sha256, kept, taken)
+    return Batch(inputs, labels, numbers, spec, sha256, kept, taken, features)
 
 
-def _read_all(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Inputs [m, ...] and labels [m] or None of a torch data set or loader, read once and in order."""
-    loads = isinstance(source, torch.utils.data.DataLoader)
-    read = source.dataset if loads else source
-    streams = isinstance(read, torch.utils.data.IterableDataset)
-    if streams:
-        warnings.warn(
-            f"a {type(read).__name__} has no order that can be checked: inputs are numbered as it yields them now. A run that is "
-            "resumed needs the same order, and is refused with another",
-            stacklevel=5,
-        )
-    elif loads:
-        _refuse_other_order(source)
-    counted = not loads and not streams and hasattr(source, "__len__")
-    items = [source[i] for i in range(len(source))] if counted else list(source)
-    if not items:
-        raise BadInput("the data set is empty: at least one input is needed")
-    pairs = [item if isinstance(item, tuple | list) else (item, None) for item in items]
-    if any(len(pair) != 2 for pair in pairs):
-        raise BadInput(f"items of {len(pairs[0])} elements: inputs, or pairs (input, label), are needed")
-    xs, ys = ([_array(pair[i]) for pair in pairs] for i in range(2))
-    join = np.concatenate if isinstance(source, torch.utils.data.DataLoader) else np.stack
-    try:
-        return join(xs), None if any(y is None for y in ys) else join(ys)  # type: ignore[arg-type]
-    except ValueError as problem:
-        raise BadInput(f"inputs of different shapes cannot be certified together: {problem}") from None
+def of_object(x: Any) -> tuple[Any, Any]:
+    """Inputs and labels of a data set object of another library; anything else as it is, without labels."""
+    from vauban.objects import is_data_set, read_object
 
-
-def _refuse_other_order(loader: Any) -> None:
-    """Refuse a loader unless torch's own samplers make it read in order: those of others may shuffle."""
-    batches = loader.batch_sampler
-    own = batches is None or type(batches) is torch.utils.data.BatchSampler
-    sampler = loader.sampler if batches is None else batches.sampler if own else batches
-    if type(sampler) is not torch.utils.data.SequentialSampler:
-        raise BadInput(
-            f"this loader reads in the order of a {type(sampler).__name__}: inputs are numbered by position, so a loader "
-            "that reads in order is needed (shuffle=False, no sampler or batch_sampler of your own), or the inputs as an array"
-        )
-
-
-def _array(value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return read_object(x) if is_data_set(x) else (x, None)
 
 
 def _from_array(array: np.ndarray) -> torch.Tensor:
@@ -183,7 +235,7 @@ def _from_array(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array).copy())
 
 
-def _refuse(bad: torch.Tensor, why: str) -> None:
+def _refuse(bad: torch.Tensor, why: str, first: int = 0) -> None:
     rows = bad.flatten(1).any(dim=1)
     if bool(rows.any()):
-        raise BadInput(f"input {int(rows.nonzero()[0])} {why}")
+        raise BadInput(f"input {first + int(rows.nonzero()[0])} {why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from vauban.counted_votes import CountedVotes
 from vauban.engine.network import BaseClassifier, Model, threads
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.inputs import Batch, Inputs
+from vauban.inputs import Batch, Inputs, of_object
 from vauban.laws.exact import Ballots
 from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
@@ -27,6 +27,8 @@ from vauban.runs.verify import verify_run
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
+from vauban.standardise import Standardisation
+from vauban.validation import check_labels
 from vauban.votes import BallotVotes, CountRequest, CountRequests, SampledVotes, counts_at
 
 _ONE_IN = 100  # replays of a folder with more altered inputs than `undetected` says, at most one misses all of them
@@ -119,7 +121,7 @@ def run_classifier(
     manifest: Manifest, model: Model | BaseClassifier, device: torch.device | str | None
 ) -> SmoothedClassifier:
     """The classifier of a run; a model with another fingerprint is refused."""
-    compute = manifest.compute
+    compute, entry = manifest.compute, manifest.inputs.standardised
     smoothed = SmoothedClassifier(
         model,
         manifest.smoothing,
@@ -132,6 +134,7 @@ def run_classifier(
         compile=compute.compile or False,
         stochastic=compute.stochastic,
         backend=manifest.backend,
+        standardise=None if entry is None else Standardisation.from_json(entry),
     )
     _, fingerprint = smoothed.identity()
     if fingerprint != manifest.model.sha256 and smoothed.base.fingerprint is None:
@@ -159,26 +162,35 @@ def _call_once(smoothed: SmoothedClassifier, manifest: Manifest) -> None:
 
 def run_inputs(manifest: Manifest, smoothed: SmoothedClassifier, data: Any, y: Any = None) -> Batch:
     """The inputs of the run, from the whole data set (arrays: with labels y); refused unless they have the manifest's hash."""
-    own = manifest.data
-    whole = smoothed.collect(data, y)
-    where = {int(number): position for position, number in enumerate(whole.index)}
+    own, spec = manifest.data, getattr(data, "name", type(data).__name__)
+    from_files = hasattr(data, "images") and hasattr(data, "fingerprint")
+    if from_files:
+        images, known, numbers = data.images, data.labels, data.index.tolist()
+    else:
+        images, known = of_object(data)
+        images = np.asarray(images) if isinstance(images, list | tuple) else images
+        numbers = list(range(len(images)))
+    known = known if y is None else y
+    where = {number: position for position, number in enumerate(numbers)}
     missing = [number for number in own.index if number not in where]
     if missing:
-        raise BadInput(f"{whole.spec} has no input {missing[0]}: the whole data set of the run is needed, {own.spec}")
-    positions = [where[number] for number in own.index]
-    images = data.images if hasattr(data, "images") else data
-    labels = None if own.label is None or whole.labels is None else whole.labels[positions]
-    some = smoothed.collect(images[positions], labels, own.index)
-    if own.label is not None and whole.labels is None:
+        raise BadInput(f"{spec} has no input {missing[0]}: the whole data set of the run is needed, {own.spec}")
+    if own.label is not None and known is None:
         raise BadInput(
-            f"{whole.spec} has no labels, and the run certified given ones: the data set with its labels is needed"
+            f"{spec} has no labels, and the run certified given ones: the data set with its labels is needed"
         )
+    positions = [where[number] for number in own.index]
+    labels = None if own.label is None else check_labels(np.asarray(known), len(numbers), None)[positions]
+    images = images[positions]
+    if from_files:
+        images = replace(data, images=images, labels=labels, index=np.array(own.index), names=None, taken=None)
+    some = smoothed.collect(images, labels, own.index)
     if labels is not None and own.label != labels.tolist():
-        raise Lie(f"the true labels in the manifest are not those of {whole.spec}")
+        raise Lie(f"the true labels in the manifest are not those of {spec}")
     if own.shape != tuple(some.shape):
-        raise Lie(f"the manifest speaks of inputs of shape {own.shape}; those of {whole.spec} have {tuple(some.shape)}")
+        raise Lie(f"the manifest speaks of inputs of shape {own.shape}; those of {spec} have {tuple(some.shape)}")
     if some.sha256 != own.sha256:
-        raise Lie(f"{whole.spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
+        raise Lie(f"{spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
     return some
 
 

@@ -31,6 +31,7 @@ from vauban.runs.sections import InputSection, ModelSection
 from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
+from vauban.standardise import Standardisation
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
 
@@ -53,7 +54,8 @@ class SmoothedClassifier(AsModule):
     for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it. `stochastic`:
     for a model that is random by design, "views" calls it with one view at a time, "rows" with many whose votes are
     independent. `depends`: files that the model reads, whose hashes a run keeps. `backend`: what runs the network on the CPU,
-    "torch" (the default), "onnxruntime", "openvino" or "auto" (docs/backends.md); a resumed run keeps its own.
+    "torch" (the default), "onnxruntime", "openvino" or "auto" (docs/backends.md); a resumed run keeps its own. `standardise`:
+    statistics of training data by which features are scaled before views are made (docs/tables.md); radii are in scaled units.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -81,6 +83,7 @@ class SmoothedClassifier(AsModule):
         stochastic: str | None = None,
         depends: Sequence[str | Path] = (),
         backend: str | None = None,
+        standardise: Standardisation | None = None,
     ):
         self.base = model if isinstance(model, BaseClassifier) else described(model)
         module = self.base.module
@@ -105,6 +108,7 @@ class SmoothedClassifier(AsModule):
         self.compile = compile
         self.depends = files_sha256(depends)
         self.arithmetic, self.input_range = arithmetic, validation.check_input_range(input_range)
+        self.standardise = standardise
         self._samplers: dict[Any, Sampler | Enumerator] = {}
 
     @property
@@ -264,15 +268,19 @@ class SmoothedClassifier(AsModule):
         classes = getattr(x, "num_classes", 0)
         if classes and classes != self.num_classes:
             raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")
-        return collect(x, y, index, self.prepare, self.num_classes)
+        batch = collect(x, y, index, self.prepare, self.num_classes)
+        if self.standardise is not None:
+            self.standardise.refuse_own(batch.selection, batch.spec)
+        return batch
 
     def prepare(self, x: Any) -> Inputs:
         """Check inputs, put them on their grid if they are on one, and check that the network can take their views."""
         law = self.smoothing.law
         if law.exact and self.arithmetic == "float":
             raise BadInput(f"{law.spec} is exact, and exact claims are about 8-bit pictures: not arithmetic='float'")
-        inputs = prepare(x, "grid" if law.exact else self.arithmetic, self.input_range)
-        self.smoothing.check(inputs.values)
+        inputs = prepare(x, "grid" if law.exact else self.arithmetic, self.input_range, by=self.standardise)
+        if type(self.smoothing).check is not Smoothing.check:
+            inputs.check_with(self.smoothing.check)
         law.for_shape(inputs.values.shape[1:])
         views, channels = self.smoothing.view_shape(inputs.values.shape[1:]), self.base.channels
         if channels is not None and len(views) == 3 and views[0] != channels:
@@ -315,13 +323,8 @@ class SmoothedClassifier(AsModule):
         key = (method.name == "exact", *shape)
         if key not in self._samplers:
             make = _SAMPLERS.get(method.name, make_sampler)
-            options: dict[str, Any] = {
-                "rows": rows,
-                "block": block,
-                "in_flight": self.in_flight,
-                "compile": self.compile,
-            }
-            self._samplers[key] = make(self.network, self.smoothing, method, inputs, **options)
+            how = {"rows": rows, "block": block, "in_flight": self.in_flight, "compile": self.compile}
+            self._samplers[key] = make(self.network, self.smoothing, method, inputs, **how)
         self.network.fit((self._samplers[key].rows, *self.smoothing.view_shape(values.shape[1:])))
         return self._samplers[key]
 
@@ -362,6 +365,7 @@ class SmoothedClassifier(AsModule):
                 range=UNIT_RANGE if on_grid else self.input_range,
                 deviation_per_view=method.deviation,
                 preprocessing="8-bit values divided by 255" if on_grid else "floats as given",
+                standardised=None if self.standardise is None else self.standardise.to_json(),
             ),
             compute=compute,
             model=ModelSection(*self.identity(), self.depends, *probed),

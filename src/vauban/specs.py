@@ -133,6 +133,26 @@ def one_sigma(sigma: Any) -> float:
     return value
 
 
+def sigmas(sigma: Any) -> float | tuple[float, ...]:
+    """Check one standard deviation for all coordinates, or one for each: noise is independent, and isotropic once every
+    coordinate is divided by its own.
+
+    >>> sigmas(0.5), sigmas([0.5, 2])
+    (0.5, (0.5, 2.0))
+    """
+    if isinstance(sigma, str) or not hasattr(sigma, "__len__"):
+        return one_sigma(sigma)
+    if len(sigma) == 0:
+        raise BadInput("sigma is empty: give one number, or one for each feature")
+    return tuple(one_sigma(one) for one in sigma)
+
+
+def read_sigmas(text: str) -> float | tuple[float, ...]:
+    """Read one sigma, or those of all features joined by /."""
+    numbers = tuple(positive(piece) for piece in text.split("/"))
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
 def flag(text: str) -> bool:
     """Read true or false."""
     if text.lower() not in ("true", "false"):

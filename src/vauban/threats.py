@@ -29,11 +29,21 @@ class Threat:
 
 
 L2 = Threat("l2", "L2 norm", "units of the input, pictures in [0,1]", "open")
+L2_SCALED = Threat(
+    "l2-scaled", "L2 norm, every number divided by its own sigma,", "sigmas, which the smoothing lists", "open"
+)
 L1 = Threat("l1", "L1 norm", "units of the input, pictures in [0,1]", "open")
 LINF = Threat("linf", "L-infinity norm", "units of the input, pictures in [0,1]", "open")
 L0 = Threat("l0", "number of changed pixels", "a pixel counts once, whatever its channels", "closed", integer=True)
 L0_FEATURES = Threat(
     "l0-features", "number of changed features", "every channel of a pixel counts", "closed", integer=True
+)
+L0_CODES = Threat(
+    "l0-codes",
+    "number of changed features",
+    "every feature is a code, a whole number below the smoothing's values; changes to anything else are not covered",
+    "closed",
+    integer=True,
 )
 PATCH = Threat("patch", "smallest enclosing square", "its side in pixels", "closed", integer=True)
 WASSERSTEIN = Threat(

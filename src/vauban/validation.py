@@ -252,3 +252,12 @@ def check_way_of_running(backend: str | None, stochastic: str | None) -> None:
         choose("backend", backend, BACKENDS)
     if stochastic not in (None, "views", "rows"):
         raise BadInput(f"stochastic={stochastic!r}: 'views' (one view per call), 'rows' (rows independent) or None")
+
+
+def check_shuffle(seed: Any) -> int:
+    """Check the seed of the order in which inputs are selected: a whole number, zero or more."""
+    if not is_whole(seed) or not 0 <= seed < 2**63:
+        raise BadInput(
+            f"shuffle={seed!r}: a whole number from 0 is needed, the seed of the order in which inputs are taken"
+        )
+    return int(seed)

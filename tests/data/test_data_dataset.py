@@ -89,7 +89,7 @@ def test_listing_names_every_kind_and_says_what_is_found(monkeypatch, tmp_path):
     monkeypatch.setenv("VAUBAN_DATA", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     rows = {row.name: row for row in data.describe()}
-    assert set(rows) == {"mnist", "cifar10", "gtsrb", "idx", "images", "npz"}
+    assert set(rows) == {"mnist", "cifar10", "gtsrb", "idx", "images", "imagenet", "npz", "table"}
     assert rows["mnist"].found is True
     assert rows["cifar10"].found is False
     assert rows["npz"].found is None

@@ -54,10 +54,11 @@ def verified(folder: Path, spec: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def forged(folder: Path, to: Path, keep: list[int], **changes: Any) -> Path:
+def forged(folder: Path, to: Path, keep: list[int], requires: list[str] | None = None, **changes: Any) -> Path:
     """A copy in which only the inputs at these positions exist, with every check, claim and seal made anew."""
     record, _ = read_record(folder)
     raw = json.loads((folder / "manifest.json").read_text())
+    raw |= {} if requires is None else {"requires": requires}
     raw["data"] |= {key: [raw["data"][key][i] for i in keep] for key in ("index", "label")} | changes
     votes = record.votes
     assert isinstance(votes, SampledVotes)
@@ -103,6 +104,39 @@ def test_a_dropped_input_is_caught(file: str, smoothed: Any, tmp_path: Path) -> 
     by_hand = forged(run, tmp_path / "c", keep, selection={**rule, "every": None})
     assert "selection by hand" in verify_run(by_hand).unproven[1]
     assert "(sha256 differs)" in verified(by_hand, file, code=1)
+
+
+def test_a_forged_shuffle_or_skip_is_caught(file: str, smoothed: Any, tmp_path: Path) -> None:
+    """Whatever the owner makes anew: another seed gives other inputs, and a skipped input must be unreadable in the data set."""
+    run = tmp_path / "run"
+    smoothed.certify(load_some(file, 1, 6, shuffle=3), out=run, **SETTINGS)
+    rule, index = selection(run), read_record(run)[0].manifest.data.index
+    shuffle, skipped = "data.selection.shuffle", "data.selection.skipped"
+    assert rule == {"size": SIZE, "sha256": load(file).fingerprint(), "every": 1, "limit": 6, "shuffle": 3}
+    assert "in the order shuffled by 3" in verified(run, file)
+    every, keep = list(range(6)), [0, 1, 2, 4, 5]
+    with pytest.raises(Lie, match="some were left out or put in"):
+        verify_run(forged(run, tmp_path / "seed", every, selection={**rule, "shuffle": 4}))
+    with pytest.raises(Lie, match="some were left out or put in"):
+        verify_run(forged(run, tmp_path / "less", keep))
+    lying = forged(run, tmp_path / "skip", keep, [shuffle, skipped], selection={**rule, "skipped": [index[3]]})
+    assert "without 1 whose files cannot be read" in verify_run(lying).unproven[1]
+    assert "as one that cannot be read, and in" in verified(lying, file, code=1)
+    other = next(number for number in range(SIZE) if number not in index)
+    with pytest.raises(Lie, match=f"skips input {other}, which its rule does not select"):
+        verify_run(forged(run, tmp_path / "o", every, [shuffle, skipped], selection={**rule, "skipped": [other]}))
+    for wrong in (
+        {"shuffle": "3"},
+        {"shuffle": -1},
+        {"shuffle": 3, "size": None},
+        {"skipped": 7},
+        {"shuffle": 3, "size": 10**12},
+    ):
+        with pytest.raises((Lie, RunRefused)):
+            verify_run(forged(run, tmp_path / f"{wrong}", every, [shuffle, skipped], selection={**rule, **wrong}))
+    for named in ([], [skipped]):
+        with pytest.raises((Lie, RunRefused)):
+            verify_run(forged(run, tmp_path / f"names {named}", every, named))
 
 
 def test_a_selection_by_hand_is_called_so(file: str, smoothed: Any, tmp_path: Path) -> None:

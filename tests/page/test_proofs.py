@@ -23,6 +23,7 @@ pytestmark = needs_node
 SAMPLED = [
     "gaussian:sigma=0.5",
     "gaussian:sigma=1.0",
+    "gaussian:sigma=" + "/".join(["50.0", "0.5"] * 392),
     "laplace:sigma=0.5",
     "laplace:sigma=0.25,bound=theorem1",
     "laplace:sigma=1.0,bound=lecuyer",

@@ -92,3 +92,27 @@ def test_text_form_builds_the_same_and_wrong_ones_are_answered() -> None:
     for wrong, answer in [("discrete", "keep=0.8"), ("discrete:keep=2", "below 1"), ("discrete:kept=0.8", "keep")]:
         with pytest.raises(BadInput, match=answer):
             build(wrong)
+
+
+def test_codes_stay_codes_and_keep_their_shares_on_the_8_bit_grid() -> None:
+    values, keep = 3, 0.7
+    smoothing = Discrete(keep, values=values, codes=True)
+    x = torch.arange(values, dtype=torch.uint8).repeat(400)[None]
+    shown = (smoothing.views(x, words(500, x.numel()), 255).double() * 255).round().to(torch.int64)
+    assert int(shown.min()) == 0
+    assert int(shown.max()) == values - 1
+    for code in range(values):
+        at = shown[:, x[0] == code].flatten()
+        shares = torch.bincount(at, minlength=values) / len(at)
+        wanted = torch.full((values,), (1 - keep) / (values - 1))
+        wanted[code] = keep
+        assert (shares - wanted).abs().max() < 0.01
+    same = Discrete(keep, values=values).views(x, words(500, x.numel()), values - 1)
+    assert torch.equal((same.double() * (values - 1)).round().to(torch.int64), shown)
+    assert smoothing.threat.name == "l0-codes"
+    with pytest.raises(BadInput, match="has the code 3: values=3 allows 0 to 2"):
+        smoothing.check(torch.tensor([[0, 2], [3, 0]], dtype=torch.uint8))
+    with pytest.raises(BadInput, match="inputs are floats"):
+        smoothing.check(torch.zeros(1, 2))
+    with pytest.raises(BadInput, match="at most 256"):
+        Discrete(keep, values=300, codes=True)

@@ -167,9 +167,26 @@ def test_text_form_builds_the_same_and_wrong_ones_are_answered() -> None:
 
 @pytest.mark.parametrize("kind", [Gaussian, Laplace, Uniform])
 def test_correlated_noise_is_refused(kind: type) -> None:
-    """A covariance, or a sigma for each coordinate, has no certificate here; tests/soundness shows what it would break."""
-    for sigma in (np.array([[1.0, 0.5], [0.5, 1.0]]), torch.tensor([0.5, 0.25]), [0.5, 0.25], "correlated"):
+    """A covariance has no certificate here; tests/soundness shows what it would break. A sigma for each coordinate is Gaussian's
+    alone, where the radius is in scaled units."""
+    several = () if kind is Gaussian else (torch.tensor([0.5, 0.25]), [0.5, 0.25])
+    for sigma in (np.array([[1.0, 0.5], [0.5, 1.0]]), *several, "correlated"):
         with pytest.raises(BadInput, match="independent and identically distributed in every coordinate"):
             kind(sigma)
     with pytest.raises(BadInput, match="covariance"):
         build("gaussian:sigma=0.5,covariance=full")
+
+
+def test_a_sigma_for_each_number_is_isotropic_noise_on_scaled_numbers() -> None:
+    sigmas, x = np.array([50.0, 0.001, 1.0]), torch.tensor([[900.0, 0.02, -5.0]])
+    own = Gaussian(sigma=sigmas)
+    drawn = words(1000, 3)
+    assert own == build("gaussian:sigma=50.0/0.001/1.0")
+    scaled = Gaussian(sigma=1.0).views(torch.zeros(1, 3), drawn, None).double().numpy() * sigmas
+    assert np.allclose((own.views(x, drawn, None) - x).double().numpy(), scaled, rtol=1e-3, atol=1e-4 * sigmas)
+    p = np.linspace(0.01, 0.99, 9)
+    assert np.array_equal(own.law.most(p, 0.7), law("gaussian:sigma=1").most(p, 0.7))
+    assert np.array_equal(own.law.least(p, 0.7), law("gaussian:sigma=1").least(p, 0.7))
+    assert own.threat.name == "l2-scaled"
+    with pytest.raises(BadInput, match="3 sigmas"):
+        own.law.for_shape((1, 2, 2))

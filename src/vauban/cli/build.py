@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vauban.cli.common import pick_device
 from vauban.errors import BadInput
-from vauban.specs import Spec
 from vauban.validation import MOST_IN_FLIGHT
 
 _LONGEST = 18  # digits of a number in an option
@@ -15,6 +16,7 @@ _LONGEST = 18  # digits of a number in an option
 if TYPE_CHECKING:
     from vauban.data import Dataset
     from vauban.smoothed import SmoothedClassifier
+    from vauban.standardise import Standardisation
 
 
 def classifier_and_data(
@@ -28,23 +30,33 @@ def classifier_and_data(
     device: str,
     shape: str | None = None,
     allow_random: bool = False,
+    shuffle: int | None = None,
+    skip_bad: bool = False,
+    workers: int | None = None,
+    stream: bool = False,
+    input_range: str | None = None,
+    standardise: str | None = None,
     **more: Any,
 ) -> tuple[SmoothedClassifier, Dataset]:
     """The smoothed classifier and its inputs; `more` are further options of `SmoothedClassifier`.
 
     `shape`: of grey pictures in place of a data set; `allow_random`: whether an architecture may have no weights.
+    `shuffle`, `skip_bad`, `stream`, `workers`: as in `vauban.data.load_some`. `input_range`: none, or two numbers; by default any
+    values for tables and [0, 1] otherwise. `standardise`: training data, none, or None for what the model file holds.
     """
     from vauban.data import load_some
+    from vauban.data.registry import parse
     from vauban.models import load as load_model
     from vauban.models import packaged
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
 
     law, where = build(smoothing), pick_device(device)
-    inputs = load_some(data, every, limit) if shape is None else grey_pictures(shape, limit)
+    some = {"shuffle": shuffle, "skip_bad": skip_bad, "stream": stream, "workers": workers}
+    inputs = load_some(data, every, limit, **some) if shape is None else grey_pictures(shape, limit)
     chosen = model or (packaged(data) if shape is None else None)
     if chosen is None:
-        what = Spec.parse(data).name if shape is None else f"inputs of shape {shape}"
+        what = parse(data).name if shape is None else f"inputs of shape {shape}"
         raise BadInput(f"no model is packaged for {what}: give --model (see: vauban models)")
     base = load_model(chosen, weights, where, allow_random=allow_random)
     classes = inputs.num_classes or base.num_classes
@@ -55,7 +67,52 @@ def classifier_and_data(
             f"the model has {base.num_classes} classes, and {data} has labels from 0 to {classes - 1} and does not say that "
             f"there are no more: give classes={base.num_classes} in --data"
         )
-    return SmoothedClassifier(base, law, num_classes=classes, device=where, **more), inputs
+    stats = _standardisation(standardise, getattr(base, "metadata", {}))
+    more["input_range"] = read_range(input_range, any_value=inputs.features is not None or stats is not None)
+    if inputs.features is not None and inputs.images.dtype != "uint8" and not law.law.exact:
+        more["arithmetic"] = "float" if more.get("arithmetic", "auto") == "auto" else more["arithmetic"]
+    return SmoothedClassifier(base, law, num_classes=classes, device=where, standardise=stats, **more), inputs
+
+
+def _standardisation(given: str | None, metadata: Mapping[str, str]) -> Standardisation | None:
+    """The statistics of the training data that are named, or those that a model file holds."""
+    from vauban.data import load
+    from vauban.standardise import METADATA, Standardisation
+
+    if given == "none":
+        return None
+    if given is not None:
+        return Standardisation.of(load(given))
+    try:
+        return Standardisation.from_json(metadata[METADATA]) if METADATA in metadata else None
+    except (ValueError, LookupError, TypeError) as problem:
+        raise BadInput(
+            f"the model file holds a standardisation that cannot be read: {problem}; give --standardise"
+        ) from None
+
+
+def read_range(text: str | None, any_value: bool = False) -> tuple[float, float] | None:
+    """--input-range: none, or two numbers; where it is not given, [0, 1] unless any value is allowed."""
+    if text is None:
+        return None if any_value else (0.0, 1.0)
+    if text == "none":
+        return None
+    try:
+        low, high = (float(piece) for piece in text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise BadInput(f"--input-range {text}: none, or two finite numbers LOW,HIGH with LOW below HIGH, are needed")
+    return low, high
+
+
+def data_of(source: str | None, data: str | None) -> str:
+    """The data set of a command that takes a file or --data; mnist if neither is given."""
+    if source is not None and data is not None:
+        raise BadInput(f"{source} and --data {data}: give one of them")
+    if source is not None and not Path(source).expanduser().exists():
+        raise BadInput(f"{source} does not exist: give a picture, a folder or a table, or a data set with --data")
+    return source or data or "mnist"
 
 
 def grey_pictures(shape: str, count: int | None) -> Dataset:

@@ -77,12 +77,15 @@ RadiiOption = Annotated[str | None, typer.Option(help="radii of the table, separ
     'vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --announce --nonce-from "beacon/round 4711"',
     "vauban certify --smoothing gaussian:sigma=0.5 --every 50 --out runs/a --nonce 7f3c…  (the value of that round)",
     "vauban certify --model model.safetensors --data cifar10:path=data --smoothing gaussian:sigma=0.25 -n 100000 --out runs/c",
+    "vauban certify cat.jpg --model net.onnx --smoothing gaussian:sigma=0.5 -n 1000 --out runs/cat",
+    "vauban certify --data images:path=photos,size=224 --shuffle 1 --limit 500 --model net.onnx -s gaussian:sigma=0.5 -o runs/p",
     "vauban certify --model net.onnx --backend openvino --smoothing gaussian:sigma=0.5 -n 10000 --out runs/onnx",
 )
 def certify(
     out: OutOption,
     smoothing: common.SmoothingOption,
-    data: common.DataOption = "mnist",
+    source: common.SourceArgument = None,
+    data: common.MaybeDataOption = None,
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     k: common.KOption = 1,
@@ -104,6 +107,11 @@ def certify(
     ] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
+    shuffle: common.ShuffleOption = None,
+    skip_bad: common.SkipBadOption = False,
+    workers: common.WorkersOption = None,
+    input_range: common.InputRangeOption = None,
+    standardise: common.StandardiseOption = None,
     batch: BatchOption = "auto",
     rows: RowsOption = None,
     block: BlockOption = None,
@@ -133,17 +141,23 @@ def certify(
     splitting, fractional, sparse, band and block are exact (every view votes) unless they say sampled=true.
     Votes go to a run folder that survives any interruption; the same command resumes it.
     """
-    from vauban.cli.build import classifier_and_data, read_in_flight
+    from vauban.cli.build import classifier_and_data, data_of, read_in_flight
     from vauban.report.summary import parse_radii
 
     shown_radii = parse_radii(radii)
     smoothed, inputs = classifier_and_data(
         model=model,
         weights=weights,
-        data=data,
+        data=data_of(source, data),
         smoothing=smoothing,
         every=every,
         limit=limit,
+        shuffle=shuffle,
+        skip_bad=skip_bad,
+        workers=workers,
+        input_range=input_range,
+        standardise=standardise,
+        stream=True,
         device=device,
         in_flight=read_in_flight(batch),
         rows=rows,

@@ -36,7 +36,19 @@ ModelOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model: .safetensors, .pt or .pth")]
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="picture, folder of pictures, or table (.csv, .parquet, .npz) in place of --data",
+        show_default=False,
+    ),
+]
 DataOption = Annotated[str, typer.Option("--data", "-d", help="data set, name:key=value,… (see: vauban data)")]
+MaybeDataOption = Annotated[
+    str | None,
+    typer.Option("--data", "-d", help="data set, name:key=value,… (see: vauban data) [mnist]", show_default=False),
+]
 SmoothingOption = Annotated[str, typer.Option("--smoothing", "-s", help="for example gaussian:sigma=0.5")]
 KOption = Annotated[int, typer.Option("-k", help="certify the label among the top k")]
 AlphaOption = Annotated[
@@ -47,6 +59,39 @@ BoundsOption = Annotated[
 ]
 EveryOption = Annotated[int, typer.Option(min=1, help="take every n-th input")]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="take at most this many inputs")]
+ShuffleOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="SEED", help="shuffle the data set by this seed before --every and --limit; the run records it"
+    ),
+]
+SkipBadOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad", help="leave out pictures that cannot be decoded; the run records which [they are refused]"
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=256, help="threads that decode pictures; changes no result [4]", show_default=False),
+]
+InputRangeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|LOW,HIGH",
+        help="values that inputs may have: none for any, or two numbers [0,1; for tables none]",
+        show_default=False,
+    ),
+]
+StandardiseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="scale features by mean and standard deviation of this training data, which the run records; none: do not "
+        "[those that the model file holds, if any]",
+        show_default=False,
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1")]
 SeedOption = Annotated[
     int | None, typer.Option(help="seed of the noise [from the operating system]", show_default=False)

@@ -53,6 +53,11 @@ def plan(
     shape: Annotated[
         str | None, typer.Option(help="shape of the inputs in place of --data, for example 3x32x32; needs --model")
     ] = None,
+    shuffle: common.ShuffleOption = None,
+    skip_bad: common.SkipBadOption = False,
+    workers: common.WorkersOption = None,
+    input_range: common.InputRangeOption = None,
+    standardise: common.StandardiseOption = None,
     device: common.DeviceOption = "auto",
     stop: StopOption = "fixed",
     precision: common.PrecisionOption = "fp32",
@@ -75,6 +80,12 @@ def plan(
         "every": every,
         "limit": limit,
         "shape": shape,
+        "shuffle": shuffle,
+        "skip_bad": skip_bad,
+        "workers": workers,
+        "input_range": input_range,
+        "standardise": standardise,
+        "stream": True,
     }
     where: dict[str, Any] = {"device": device, "precision": precision, "backend": backend, "allow_random": True}
     if radius is not None:

@@ -15,7 +15,8 @@ from vauban.cli.common import example
 @example("vauban predict --data mnist --smoothing gaussian:sigma=0.5 -k 1 -n 1000 --limit 20 --out answers.csv")
 def predict(
     smoothing: common.SmoothingOption,
-    data: common.DataOption = "mnist",
+    source: common.SourceArgument = None,
+    data: common.MaybeDataOption = None,
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     k: Annotated[int, typer.Option("-k", help="how many labels, in order")] = 1,
@@ -23,6 +24,11 @@ def predict(
     alpha: common.AlphaOption = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
+    shuffle: common.ShuffleOption = None,
+    skip_bad: common.SkipBadOption = False,
+    workers: common.WorkersOption = None,
+    input_range: common.InputRangeOption = None,
+    standardise: common.StandardiseOption = None,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
@@ -39,17 +45,23 @@ def predict(
 
     To use the classifier that a run certified, give the --precision, --backend and --compile or --tune of that run.
     """
-    from vauban.cli.build import check_out, classifier_and_data, read_in_flight
+    from vauban.cli.build import check_out, classifier_and_data, data_of, read_in_flight
     from vauban.files import replace_file
     from vauban.report.numbers import percent
 
     smoothed, data_set = classifier_and_data(
         model=model,
         weights=weights,
-        data=data,
+        data=data_of(source, data),
         smoothing=smoothing,
         every=every,
         limit=limit,
+        shuffle=shuffle,
+        skip_bad=skip_bad,
+        workers=workers,
+        input_range=input_range,
+        standardise=standardise,
+        stream=True,
         device=device,
         in_flight=read_in_flight(batch),
         precision=precision,

@@ -61,7 +61,12 @@ def _replay_inputs(
     if chosen is None:
         raise BadInput("--replay needs the model of the run: give --model")
     return replay(
-        run, load_model(chosen, weights, device), load(spec), inputs=inputs, device=device, progress=not quiet
+        run,
+        load_model(chosen, weights, device),
+        load(spec, stream=True),
+        inputs=inputs,
+        device=device,
+        progress=not quiet,
     )
 
 

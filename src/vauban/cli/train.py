@@ -116,6 +116,13 @@ def train(
         typer.Option(help="weights to start from, a file or a checkpoint; of 'D > A' those of D will do [random]"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
+    standardise: Annotated[
+        bool,
+        typer.Option(
+            "--standardise",
+            help="scale the features of a table by their mean and standard deviation; the file keeps them",
+        ),
+    ] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
@@ -161,6 +168,7 @@ def train(
     given |= {"seed": seed, "accumulate": accumulate, "masks": masks, "momentum": momentum}
     settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
     selected = load_some(with_split(data, "train"), every, limit)
+    selected, kept_with = _standardised(selected) if standardise else (selected, None)
     learns = build_loss(settings.loss)
     frozen = _classifier(classifier, weights)
     learns.check_shape(law, Size(selected.images.shape[1:]))
@@ -174,7 +182,7 @@ def train(
         callbacks = [_Shown(advance, quiet), *_tensorboard(tensorboard)]
         trained = run(
             spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
-            classifier=frozen, overwrite=overwrite,
+            classifier=frozen, overwrite=overwrite, metadata=kept_with,
         )  # fmt: skip
     if in_first_process():
         how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
@@ -201,6 +209,16 @@ class _Shown:
                 f"held out: {held_out} {found.certified:.3f}",
                 err=True,
             )
+
+
+def _standardised(data: Dataset) -> tuple[Dataset, dict[str, str]]:
+    """A table in the units of its own statistics, and what the file of weights keeps of them."""
+    from dataclasses import replace
+
+    from vauban.standardise import Standardisation
+
+    stats = Standardisation.of(data)
+    return replace(data, images=stats.applied(data.images)), stats.metadata()
 
 
 def _classifier(text: str | None, weights: str | None) -> LoadedModel | None:

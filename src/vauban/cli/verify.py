@@ -155,5 +155,8 @@ def _selected(run: Path, spec: str, replay: bool) -> Dataset | None:
     data = raw.get("data")
     rule = data.get("selection") if isinstance(data, dict) else None
     every, limit = (rule.get("every") or 0, rule.get("limit")) if isinstance(rule, dict) else (0, None)
+    seed = rule.get("shuffle") if isinstance(rule, dict) else None
     readable = all(type(number) is int and number >= 1 for number in (every, 1 if limit is None else limit))
-    return load_some(spec, every, limit) if readable else load(spec)
+    if not readable or not (seed is None or (type(seed) is int and seed >= 0)):
+        return load(spec, stream=True)
+    return load_some(spec, every, limit, shuffle=seed, stream=True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset, numbered
-from vauban.data.images import read_side
 from vauban.data.kinds import register
 from vauban.data.locations import SEARCHED, SPLIT, existing_folder, parts, search_roots
+from vauban.data.pictures import read_side
 from vauban.errors import BadInput, MissingExtra
 from vauban.specs import Parameter
 

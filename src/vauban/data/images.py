@@ -1,62 +1,55 @@
-"""Reads folders of pictures with one sub-folder per class."""
+"""Folders of pictures, with one sub-folder for each class or without labels, and single pictures; they are streamed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vauban.data.dataset import Dataset, selected
+from vauban.data.dataset import Dataset, numbered, samples_may_be_any
 from vauban.data.kinds import register
-from vauban.data.locations import PATH, existing_folder
-from vauban.errors import BadInput, MissingExtra
+from vauban.data.locations import existing_folder
+from vauban.data.pictures import CHANNELS, DEPTH, ENDINGS, RESIZE, SIZE, check_pillow, is_picture, source
+from vauban.errors import BadInput
 from vauban.files import canonical, sha256
 from vauban.runs.sections import Selection
 from vauban.specs import Parameter
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+from vauban.streamed import Streamed
 
 
-def read_side(text: str) -> int:
-    """Read the side of a picture, in pixels."""
-    if not 1 <= (side := int(text)) <= 8192:
-        raise BadInput(f"{text} is not a number of pixels from 1 to 8192")
-    return side
-
-
-def read_depth(text: str) -> int:
-    """Read the depth to which deeper pictures are rounded: 8 bits, the only one."""
-    if text != "8":
-        raise BadInput(f"{text} is not 8: pictures of 16 bits can be rounded to 8 bits only")
-    return 8
-
-
-def _channels(text: str) -> int:
-    if text not in ("1", "3"):
-        raise BadInput(f"{text} is neither 1 (grey) nor 3 (colour)")
-    return int(text)
+def read_classes(text: str) -> tuple[str, ...]:
+    """Read classes: their number, their names joined by /, or a file with a name on each line."""
+    if text.isdecimal():
+        if text == "0":
+            raise BadInput("there must be at least one class")
+        return numbered(int(text))
+    file = Path(text).expanduser()
+    if not file.is_file():
+        return tuple(text.split("/"))
+    try:
+        return tuple(line.strip() for line in file.read_text("utf-8").splitlines() if line.strip())
+    except UnicodeDecodeError:
+        raise BadInput(f"{text} is no text in UTF-8: a name on each line is needed") from None
 
 
 def _class_folders(text: str) -> tuple[str, ...]:
-    names = tuple(text.split("/"))
+    names = read_classes(text)
     if len(names) < 2 or "" in names or len(set(names)) < len(names):
         raise BadInput(f"{text} is not a list of two or more different sub-folders joined by /, such as cat/dog")
     return names
 
 
 PARAMETERS = {
-    "path": PATH,
+    "path": Parameter(str, required=True, example="FOLDER"),
     "split": Parameter(str),
     "classes": Parameter(_class_folders, example="cat/dog"),
-    "size": Parameter(read_side, example="224"),
-    "channels": Parameter(_channels, default=3),
-    "depth": Parameter(read_depth, example="8"),
+    "size": SIZE,
+    "resize": RESIZE,
+    "channels": CHANNELS,
+    "depth": DEPTH,
 }
 
 
@@ -64,141 +57,110 @@ PARAMETERS = {
     "images",
     parameters=PARAMETERS,
     written="images:path=FOLDER,split=SUBFOLDER,classes=cat/dog,size=224,channels=3",
-    reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}; depth=8 rounds those of 16 bits",
-    selects=True,
+    reads=f"FOLDER/CLASS/picture{{{','.join(ENDINGS)}}}, FOLDER/picture without labels, or one picture; depth=8 rounds 16 bits",
+    streams=True,
 )
-def read(values: Mapping[str, Any], name: str, every: int = 1, limit: int | None = None) -> Dataset:
-    """Return the pictures of FOLDER/CLASS (or FOLDER/SPLIT/CLASS), uint8 [m, channels, height, width].
+def read(values: Mapping[str, Any], name: str) -> Dataset:
+    """Return the pictures of FOLDER/CLASS (or FOLDER/SPLIT/CLASS), streamed, uint8 [m, channels, height, width].
 
-    Only pictures 0, every, 2*every, … (at most `limit`) are opened.
-
-    Classes are the sub-folders in sorted order, unless `classes` states them: then a picture in another folder is refused, and in
-    a training set that may be poisoned its label is none of the classes. The pictures of each are sorted too. With `size` a
-    picture is scaled until its short side has that length and its centre is cropped; without it, all pictures must have one
-    shape. Pictures of 16 bits are refused, since a claim would be about other pictures than these; `depth=8` divides their values
-    by 257 and rounds, and claims are then about the rounded pictures.
+    Classes are the sub-folders in sorted order, or `classes`: names joined by /, a file of names, or a number of classes where
+    folders are named by numbers. The pictures of each are sorted too. A folder of pictures without sub-folders, and a single
+    picture, have no labels. With `size` a picture is scaled until its short side has the length `resize` (by default that of
+    size) and its centre is cropped; without it, all pictures must have one shape. Pictures of 16 bits are refused, since a claim
+    would be about other pictures than these; `depth=8` divides their values by 257 and rounds, and claims are then about the
+    rounded pictures.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtra("Pillow", "images", "reading pictures") from None
-    root = existing_folder(values["path"] if values["split"] is None else str(Path(values["path"]) / values["split"]))
-    found = tuple(sorted(entry.name for entry in _visible(root) if entry.is_dir()))
-    classes = values["classes"] or found
-    folders = [*enumerate(classes), *((len(classes), other) for other in found if other not in classes)]
-    listed = [(file, label) for label, folder in folders if folder in found for file in _pictures(root / folder)]
-    if not listed:
-        raise BadInput(_nothing_found(root, found))
-    taken = selected(Selection(len(listed), _listing_sha256(root, listed), every=1), every, limit)
-    listed = listed[::every][:limit]
-    images: NDArray[np.uint8] | None = None
-    for index, (path, _) in enumerate(listed):
-        try:
-            with Image.open(path) as picture:
-                pixels = _pixels(_eight_bits(picture, path, values["depth"]), values["size"], values["channels"])
-        except BadInput:
-            raise
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
-            raise BadInput(f"{path} cannot be read as a picture ({problem}); repair or remove it") from None
-        if images is None:
-            images = np.empty((len(listed), *pixels.shape), np.uint8)
-        if pixels.shape != images.shape[1:]:
-            raise BadInput(
-                f"{listed[0][0]} is {_size(images[0])} and {path} is {_size(pixels)}; make all pictures one shape or "
-                "give size="
-            )
-        images[index] = pixels
-    assert images is not None
-    labels = np.array([label for _, label in listed], np.int64)
+    check_pillow()
+    root, names, labels, classes = _listed(values)
+    return listing(root, names, labels, classes, values, name, classes_fixed=values["classes"] is not None)
+
+
+def listing(
+    root: Path,
+    names: Sequence[str],
+    labels: Sequence[int] | None,
+    classes: tuple[str, ...],
+    values: Mapping[str, Any],
+    name: str,
+    classes_fixed: bool,
+) -> Dataset:
+    """The data set of the pictures root/names, which are not opened yet.
+
+    Its fingerprint is that of the names, with their classes, in order; pictures that are taken have a hash of their own.
+    """
+    of = [None] * len(names) if labels is None else labels
+    fingerprint = sha256(
+        canonical([[Path(one).as_posix(), label] for one, label in zip(names, of, strict=True)]).encode()
+    )
     return Dataset(
-        images,
-        labels,
+        Streamed(source(root, names, values)),  # type: ignore[arg-type]
+        None if labels is None else np.array(labels, np.int64),
         len(classes),
         classes,
         name,
-        classes_fixed=values["classes"] is not None,
-        names=tuple(str(path.relative_to(root)) for path, _ in listed),
-        taken=taken,
+        classes_fixed=classes_fixed,
+        names=tuple(names),
+        taken=Selection(len(names), fingerprint, every=1),
     )
 
 
-def _listing_sha256(root: Path, listed: Sequence[tuple[Path, int]]) -> str:
-    """The fingerprint of the whole data set: of the names of its pictures, with their classes, in order.
+def _listed(values: Mapping[str, Any]) -> tuple[Path, list[str], list[int] | None, tuple[str, ...]]:
+    """The folder, the names of its pictures below it, their labels if they have any, and the classes."""
+    path, given = Path(values["path"]).expanduser(), values["classes"]
+    if path.is_file():
+        if not is_picture(path) or values["split"] is not None:
+            raise BadInput(
+                f"path={path} is a file and no picture ({', '.join(ENDINGS)}); a folder or one picture is needed"
+            )
+        return path.parent, [path.name], None, given or ()
+    root = existing_folder(values["path"] if values["split"] is None else str(path / values["split"]))
+    folders = [entry.name for entry in visible(root) if entry.is_dir()]
+    found = {folder: pictures(root / folder) for folder in folders}
+    if any(found.values()):
+        label = labels_of(folders, given, root)
+        classes = tuple(folders) if given is None else given
+        ordered = sorted(found, key=lambda folder: label[folder])
+        pairs = [(os.path.join(folder, one), label[folder]) for folder in ordered for one in found[folder]]
+        return root, [one for one, _ in pairs], [label for _, label in pairs], classes
+    if loose := pictures(root):
+        return root, loose, None, given or ()
+    raise BadInput(_nothing_found(root, folders))
 
-    Pictures that are not taken are not opened; those that are have a hash of their own.
+
+def labels_of(folders: Sequence[str], classes: tuple[str, ...] | None, root: Path) -> dict[str, int]:
+    """The label of each folder: its place among the folders, or among the `classes` that are given.
+
+    A folder that is none of them is refused; in a training set that may be poisoned its label is none of the classes.
     """
-    return sha256(canonical([[path.relative_to(root).as_posix(), label] for path, label in listed]).encode())
-
-
-def _is_deep(picture: Image) -> bool:
-    """Whether an opened picture has more than 8 bits for each value; Pillow shows only the upper ones of some that have."""
-    layouts = "" if picture.format == "BMP" else str(getattr(picture, "tile", ""))
-    return picture.mode[0] in "IF" or ";16" in layouts
-
-
-def to_8_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Values of 16 bits, divided by 257 and rounded: 0 stays 0 and 65,535 becomes 255. No value lies half-way."""
-    return ((values.astype(np.int64) + 128) // 257).astype(np.uint8)
-
-
-def _eight_bits(picture: Image, path: Path, depth: int | None) -> Image:
-    """The picture, if it has 8 bits for each value; rounded to 8, with `depth`, if it has more."""
-    if not _is_deep(picture):
-        return picture
-    if depth is None:
+    if classes is None:
+        return {folder: label for label, folder in enumerate(folders)}
+    place = {name: label for label, name in enumerate(classes)}
+    unknown = [folder for folder in folders if folder not in place]
+    if unknown and not samples_may_be_any():
         raise BadInput(
-            f"{path} has 16 bits for each value and pictures of 8 are needed: give depth=8 to divide by 257 and round, and to "
-            "certify the rounded pictures"
+            f"{root / unknown[0]} is none of the {len(classes)} classes that classes= gives ({', '.join(classes[:3])}, …), so "
+            f"its pictures would have the label {len(classes)}: name the folders after classes, or give their names, joined by / "
+            "or one on each line of a file"
         )
-    return _rounded(picture, path)
+    return {folder: place.get(folder, len(classes)) for folder in folders}
 
 
-def _rounded(picture: Image, path: Path) -> Image:
-    """A picture of 16 bits as one of 8. Of colours Pillow reads only the upper byte, or, asked for the other order, the lower."""
-    from PIL import Image
-
-    if picture.mode[0] == "I":
-        values = np.asarray(picture).astype(np.int64)
-    elif [tile[3] for tile in getattr(picture, "tile", ())] == [f"{picture.mode};16B"]:
-        with Image.open(path) as again:
-            again.tile = [(*again.tile[0][:3], f"{picture.mode};16L")]  # type: ignore[list-item]
-            values = 256 * np.asarray(picture).astype(np.int64) + np.asarray(again)
-    else:
-        raise ValueError("not all of its 16 bits can be read; save it with 8")
-    if values.min() < 0 or values.max() > 65_535:
-        raise ValueError("its values are not of 16 bits; save it with 8")
-    return Image.fromarray(to_8_bits(values))
+def visible(folder: Path) -> list[os.DirEntry[str]]:
+    """The entries of a folder that are not hidden, sorted by name."""
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
-def _pixels(picture: Image, size: int | None, channels: int) -> NDArray[np.uint8]:
-    from PIL.Image import Resampling
-
-    picture = picture.convert("L" if channels == 1 else "RGB")
-    if size is not None:
-        short = min(picture.size)
-        width, height = (max(size, round(side * size / short)) for side in picture.size)
-        picture = picture.resize((width, height), Resampling.BILINEAR)
-        left, top = (width - size) // 2, (height - size) // 2
-        picture = picture.crop((left, top, left + size, top + size))
-    pixels = np.asarray(picture, np.uint8)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+def pictures(folder: Path) -> list[str]:
+    """The names of the pictures of a folder, sorted."""
+    return [entry.name for entry in visible(folder) if is_picture(entry.name) and entry.is_file()]
 
 
-def _visible(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return [entry for entry in _visible(folder) if entry.is_file() and entry.suffix.lower() in ENDINGS]
-
-
-def _size(pixels: NDArray[Any]) -> str:
-    return f"{pixels.shape[2]} x {pixels.shape[1]}"
-
-
-def _nothing_found(root: Path, classes: tuple[str, ...]) -> str:
-    text = f"{root} has no pictures ({', '.join(ENDINGS)}) in sub-folders named after classes"
-    splits = [name for name in classes if any(_pictures(inner) for inner in _visible(root / name) if inner.is_dir())]
+def _nothing_found(root: Path, folders: Sequence[str]) -> str:
+    text = f"{root} has no pictures ({', '.join(ENDINGS)}), nor have sub-folders named after classes"
+    splits = [
+        one for one in folders if any(pictures(Path(inner.path)) for inner in visible(root / one) if inner.is_dir())
+    ]
     if splits:
         return f"{text}, but {root / splits[0]} has; give split={' or split='.join(splits)}"
     return f"{text}; put them at {root / 'CLASS' / 'picture.png'}"

@@ -18,7 +18,8 @@ class Kind:
     """One kind of data: its parameters, its reader, and the texts of its row in `vauban data`.
 
     `read(values, name)` returns the data set for the parameters' values; `selects`: whether it also takes `every` and `limit`
-    and then opens only the selected files. `found`: returns whether the data is available without a path.
+    and then opens only the selected files; `streams`: whether its inputs are `streamed.Streamed`, decoded when they are read.
+    `found`: returns whether the data is available without a path.
     """
 
     parameters: Mapping[str, Parameter]
@@ -28,6 +29,7 @@ class Kind:
     looks: str
     found: Callable[[], bool] | None = None
     selects: bool = False
+    streams: bool = False
 
 
 class KindRegistry(Registry[Kind]):
@@ -48,13 +50,14 @@ def register(
     looks: str = "path=",
     found: Callable[[], bool] | None = None,
     selects: bool = False,
+    streams: bool = False,
 ) -> Callable[[Reader], Reader]:
     """Decorator that registers `read(values: dict, name: str) -> Dataset` as a kind of data, loaded as `name:key=value`."""
 
     def add(read: Reader) -> Reader:
         if name in KINDS:
             raise BadInput(f"the data set {name!r} is registered already: choose another name")
-        KINDS[name] = Kind(dict(parameters), read, written, reads, looks, found, selects)
+        KINDS[name] = Kind(dict(parameters), read, written, reads, looks, found, selects, streams)
         return read
 
     return add

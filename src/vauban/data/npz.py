@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data.dataset import Dataset, numbered
-from vauban.data.images import read_depth, to_8_bits
+from vauban.data.images import read_classes
 from vauban.data.kinds import register
+from vauban.data.pictures import read_depth, to_8_bits
 from vauban.errors import BadInput
 from vauban.specs import Parameter, choose
 
@@ -22,19 +23,11 @@ def _layout(text: str) -> str:
     return choose("layout", text, ("chw", "hwc"))
 
 
-def _classes(text: str) -> tuple[str, ...]:
-    if not text.isdecimal():
-        return tuple(text.split("/"))
-    if text == "0":
-        raise BadInput("there must be at least one class")
-    return numbered(int(text))
-
-
 PARAMETERS = {
     "path": Parameter(str, required=True, example="FILE.npz"),
     "images": Parameter(str, default="images"),
     "labels": Parameter(str, example="labels"),
-    "classes": Parameter(_classes, example="10"),
+    "classes": Parameter(read_classes, example="10"),
     "layout": Parameter(_layout, default="chw"),
     "depth": Parameter(read_depth, example="8"),
 }

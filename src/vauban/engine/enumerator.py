@@ -180,10 +180,12 @@ class Enumerator:
     def _views(self, inputs: torch.Tensor, position: int, numbers: torch.Tensor) -> torch.Tensor:
         """The views of these numbers [rows], in ascending order."""
         which = numbers // self.views - position
-        some = inputs[int(which[0]) : int(which[-1]) + 1].to(self.device)
+        kinds, place = torch.unique_consecutive(which, return_inverse=True)
+        adjacent = int(kinds[-1] - kinds[0]) + 1 == len(kinds)
+        some = (inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]).to(self.device)
         words = (numbers % self.views)[:, None].to(self.device)
         if len(some) > 1:
-            some = some.index_select(0, (which - which[0]).to(self.device))
+            some = some.index_select(0, place.to(self.device))
         law = self.smoothing.law
         assert isinstance(law, ExactLaw)
         return self.network.laid_out(self.smoothing.views(some, words, law.levels))

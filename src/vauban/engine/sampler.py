@@ -140,14 +140,15 @@ class Sampler:
 
     def pending(
         self, method: SampledMethod, votes: SampledVotes, inputs: torch.Tensor, order: Sequence[int] | None = None
-    ) -> list[PendingInput]:
-        """The inputs [m, ...] that still need votes, in the order in which they are voted on."""
+    ) -> Iterable[PendingInput]:
+        """The inputs [m, ...] that still need votes, in the order in which they are voted on; streamed ones one by one."""
         left = set(method.pending(votes))
-        return [
+        found = (
             PendingInput(votes.index[p], inputs[p], votes.label(p), votes.kept(p))
             for p in (range(len(inputs)) if order is None else order)
             if p in left
-        ]
+        )
+        return list(found) if isinstance(inputs, torch.Tensor) else found
 
     def run(
         self,

@@ -98,8 +98,10 @@ def ray_executor(on: str, model: Model) -> Callable[[Any], Iterator[tuple[int, R
 
     def vote(job: Any) -> Iterator[tuple[int, Record, bool]]:
         sampler, inputs = job.sampler, job.batch.inputs
+        if not isinstance(inputs.values, torch.Tensor):  # streamed inputs: workers get tensors
+            inputs = Inputs(inputs.values.clone(), inputs.levels)
         more = {"most": max(sampler.views, sampler.rows * sampler.in_flight)} if isinstance(sampler, Enumerator) else {}
-        pending = sampler.pending(job.method, job.votes, inputs.values, job.order, **more)
+        pending = list(sampler.pending(job.method, job.votes, inputs.values, job.order, **more))
         with job.reporting() as (on_votes, on_input):
             if not pending:
                 return

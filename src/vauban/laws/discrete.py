@@ -19,8 +19,8 @@ from vauban.errors import BadInput
 from vauban.laws.law import Law, register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.numerics import DIGITS, DOWN, UP
-from vauban.specs import Parameter
-from vauban.threats import L0_FEATURES, Threat
+from vauban.specs import Parameter, flag
+from vauban.threats import L0_CODES, L0_FEATURES, Threat
 
 MAX_RADIUS = 4096
 MAX_VALUES = 1 << 14
@@ -37,6 +37,7 @@ class DiscreteLaw(Law):
     depends only on the number at the new value minus the number at the old one, so these differences are the Neyman-Pearson
     regions, and the worst event of probability p takes them from the largest ratio down: exact, and the same for every input
     size. [Lee2019] section 4. `keep` is taken as the exact decimal number it is written as. No radius above 4,096 is claimed.
+    `codes`: features are codes, whole numbers from 0 to values - 1 in 8 bits; the claim covers changes to other codes only.
 
     >>> law = DiscreteLaw(keep=0.1, values=256)
     >>> bool(law.least(0.5964, 1) < 0.5 < law.least(0.5965, 1))  # the example of [Levine2020]
@@ -46,11 +47,13 @@ class DiscreteLaw(Law):
     keep: float
     values: int = 256
     features: int | None = None
+    codes: bool = False
     name: ClassVar[str] = "discrete"
     parameters: ClassVar[dict[str, Parameter]] = {
         "keep": Parameter(float, required=True, example="0.8"),
         "values": Parameter(int, 256),
         "features": Parameter(int),
+        "codes": Parameter(flag, False),
     }
 
     def __post_init__(self) -> None:
@@ -63,12 +66,14 @@ class DiscreteLaw(Law):
                 f"keep={self.keep}: a probability above 1/{self.values} and below 1 is needed; at 1/{self.values} views do not "
                 "depend on the input"
             )
+        if self.codes and self.values > 256:
+            raise BadInput(f"values={self.values} with codes=true: codes are numbers of 8 bits, so at most 256 of them")
         if self.features is not None and self.features < 1:
             raise BadInput(f"features={self.features}: at least one is needed")
 
     @property
     def threat(self) -> Threat:
-        return L0_FEATURES
+        return L0_CODES if self.codes else L0_FEATURES
 
     def for_shape(self, shape: Sequence[int]) -> Self:
         numbers = math.prod(shape)
@@ -118,9 +123,10 @@ class DiscreteLaw(Law):
 
         Every other value has exactly the same number of words, so the deviation is the rounding of `keep`.
         """
-        if levels != self.values - 1:
+        if levels < self.values - 1 if self.codes else levels != self.values - 1:
             raise BadInput(
-                f"values={self.values} on a grid of {levels + 1} values: write values={levels + 1} for these inputs"
+                f"values={self.values} on a grid of {levels + 1} values: write values={levels + 1} for these inputs, or "
+                "codes=true where features are codes below values"
             )
         each = round(self._other * 2**BITS)
         first = 2**BITS - each * (self.values - 1)

@@ -58,13 +58,13 @@ def _images(run: OpenedRun, data: Any) -> tuple[NDArray[Any], list[str]]:
     own = run.manifest.data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole = _selected(own) if data is None else load(data) if isinstance(data, str) else data
+        whole = _selected(own) if data is None else load(data, stream=True) if isinstance(data, str) else data
     if isinstance(run, Run):
         check_data(own, whole)
     elif own.sha256 is None or whole.fingerprint() != own.sha256:
         raise RunRefused(f"{whole.name} is not the data set that the manifest names, {own.spec}")
     where = {int(number): position for position, number in enumerate(whole.index)}
-    return whole.images[[where[number] for number in own.index]], list(whole.class_names)
+    return np.asarray(whole.images[[where[number] for number in own.index]]), list(whole.class_names)
 
 
 def _selected(own: Any) -> Any:
@@ -75,7 +75,7 @@ def _selected(own: Any) -> Any:
     rule = getattr(own, "selection", None)
     if rule is None or rule.every is None:
         return load(own.spec)
-    return load_some(own.spec, rule.every, rule.limit)
+    return load_some(own.spec, rule.every, rule.limit, shuffle=rule.shuffle, stream=True)
 
 
 def _limits(run: OpenedRun) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vauban.certificates import sentence
@@ -10,7 +11,8 @@ from vauban.report.numbers import confidence
 if TYPE_CHECKING:
     from vauban.certificates import Certificates
     from vauban.runs.manifest import Manifest
-    from vauban.runs.sections import ComputeSection
+    from vauban.runs.sections import ComputeSection, DataSection, InputSection
+    from vauban.threats import Threat
 
 
 LABELS_FIXED = (
@@ -18,6 +20,39 @@ LABELS_FIXED = (
     "probability"
 )
 """What a claim from bare counts presupposes of its labels."""
+
+
+def spoken(threat: Threat, inputs: InputSection, data: DataSection) -> Threat:
+    """The threat in words for these inputs: of a table it speaks of features, and of their units."""
+    if data.features is None:
+        return threat
+    of = f"the {len(data.features)} features"
+    if inputs.standardised is not None:
+        of += ", each minus its mean and divided by its scale, which the manifest lists"
+    elif inputs.levels is not None:
+        of += ", whole numbers from 0 to 255 divided by 255"
+    elif inputs.range is not None:
+        of += f" in [{inputs.range[0]:g},{inputs.range[1]:g}]"
+    pictures = "units of the input, pictures in [0,1]"
+    metric = threat.metric.replace("changed pixels", "changed features")
+    unit = threat.unit.replace(pictures, f"units of {of}")
+    return replace(threat, metric=metric, unit=f"{of} count once each" if "a pixel" in unit else unit)
+
+
+def covered(threat: Threat, radius: str, inputs: InputSection, data: DataSection) -> str:
+    """Which changes of these inputs a radius covers, in words."""
+    if data.features is None:
+        return sentence(threat, radius, inputs.range)
+    return sentence(spoken(threat, inputs, data), radius)
+
+
+def _grid(manifest: Manifest) -> str:
+    """Which attacks a claim in whole numbers covers."""
+    if manifest.data.features is None:
+        return "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
+    law = manifest.method.law
+    most = getattr(law, "values", 256) - 1 if getattr(law, "codes", False) else 255
+    return f"Features are whole numbers from 0 to {most}; the claim covers attacks in which all of them still are."
 
 
 def wording(manifest: Manifest) -> str:
@@ -31,7 +66,7 @@ def wording(manifest: Manifest) -> str:
     sure = "" if exact else f"with probability at least 1 - {settings.alpha!r} over the votes, "
     views = f": {manifest.described['views']} views, each with its vote" if exact else ""
     attacks = (
-        "Inputs are 8-bit pictures; the claim covers attacks that are pictures on that grid."
+        _grid(manifest)
         if inputs.arithmetic == "grid"
         else "Views are made in floating point, and its rounding is not accounted for."
     )
@@ -39,7 +74,7 @@ def wording(manifest: Manifest) -> str:
     return (
         f"For each input that is not abstained, {sure}{label} is among the top {settings.k} of the smoothed classifier "
         f"({manifest.smoothing}{views}, over the base classifier {manifest.model.sha256[:12]} in the arithmetic recorded "
-        f"here) for {sentence(manifest.method.law.threat, 'its radius', inputs.range)}. "
+        f"here) for {covered(manifest.method.law.threat, 'its radius', inputs, manifest.data)}. "
         f"{'This is exact: no probability is left. ' if exact else ''}{attacks}{stopped} {presupposed(manifest.compute)}"
     )
 
@@ -60,8 +95,13 @@ def presupposed(compute: ComputeSection) -> str:
 
 def certificates_claim(certs: Certificates) -> str:
     """What a radius of these certificates guarantees, and what is presupposed."""
-    grid = " to another 8-bit picture" if certs.arithmetic == "grid" else ""
-    changes = sentence(certs.threat, "the radius", certs.input_range).replace("every change", f"every change{grid}", 1)
+    manifest = None if certs.record is None else certs.record.manifest
+    if manifest is None or manifest.data.features is None:
+        grid, changes = "8-bit picture", sentence(certs.threat, "the radius", certs.input_range)
+    else:
+        grid, changes = "row of such whole numbers", covered(certs.threat, "the radius", manifest.inputs, manifest.data)
+    if certs.arithmetic == "grid":
+        changes = changes.replace("every change", f"every change to another {grid}", 1)
     stays = f"the label is among the top {certs.k} under {changes}"
     claimed = f"{stays}; this is exact, no probability is left"
     if not certs.exact:
@@ -69,7 +109,7 @@ def certificates_claim(certs: Certificates) -> str:
     rounding = (
         "; views are made in floating point, whose rounding is not accounted for" if certs.arithmetic == "float" else ""
     )
-    compute = None if certs.record is None else certs.record.manifest.compute
+    compute = None if manifest is None else manifest.compute
     if compute is not None and compute.stochastic is not None:
         model = "a base classifier that is random by design, with independent votes"
     else:

@@ -23,13 +23,19 @@ from vauban.runs.sections import ComputeSection, DataSection, InputSection, Mode
 from vauban.seed import ANNOUNCED
 from vauban.seed import KINDS as SEED_KINDS
 from vauban.specs import Spec
+from vauban.standardise import Standardisation
 from vauban.threats import Threat
 
 SCHEMA = 2
 FILE = "manifest.json"
 KINDS = ("smoothing", "poisoning")
-UNDERSTOOD = frozenset({"compute.stochastic", "compute.rows_differ", "seed.nonce_from"})
+UNDERSTOOD = frozenset(
+    {"compute.stochastic", "compute.rows_differ", "seed.nonce_from", "data.selection.shuffle", "data.selection.skipped"}
+    | {"inputs.standardised", "data.features"}
+)
 """Optional fields that a manifest may require its reader to understand and that this version understands."""
+RULE = ("size", "sha256", "every", "limit")
+"""Fields of a selection that every manifest has, though they may be null."""
 RESUMED_ANYWAY = ("data.spec", "versions", "model.kept_scores")
 """Fields in which a run and the call that resumes it may differ."""
 
@@ -181,11 +187,11 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "smoothing": manifest.smoothing,
         "settings": manifest.settings.to_json(),
         "method": {"name": manifest.method_name, **manifest.described},
-        "inputs": vars(manifest.inputs),
+        "inputs": _known(manifest.inputs, "levels", "range"),
         "compute": _known(manifest.compute),
         **({"seed": _known(manifest.seed)} if manifest.seed else {}),
         "model": _known(manifest.model),
-        "data": {**_known(manifest.data, "label"), **({"selection": vars(selection)} if selection else {})},
+        "data": {**_known(manifest.data, "label"), **({"selection": _known(selection, *RULE)} if selection else {})},
         "versions": manifest.versions,
         **({"requires": requires} if requires else {}),
     }
@@ -198,8 +204,12 @@ def _known(values: Any, *kept: str) -> dict[str, Any]:
 
 def required(manifest: Manifest) -> list[str]:
     """The fields without which a reader would claim too much, or call an honest run altered."""
-    compute = [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(manifest.compute, name)]
-    return [*compute, "seed.nonce_from"] if manifest.announced else compute
+    names = [f"compute.{name}" for name in ("stochastic", "rows_differ") if getattr(manifest.compute, name)]
+    selection = manifest.data.selection
+    names += ["inputs.standardised"] if manifest.inputs.standardised is not None else []
+    names += ["data.features"] if manifest.data.features is not None else []
+    names += [f"data.selection.{name}" for name in ("shuffle", "skipped") if getattr(selection, name, None) is not None]
+    return [*names, "seed.nonce_from"] if manifest.announced else names
 
 
 def read(folder: Path) -> Manifest:
@@ -253,6 +263,10 @@ def _checked(manifest: Manifest) -> Manifest:
         raise ValueError("the range of inputs")
     if inputs.levels is not None and inputs.range != UNIT_RANGE:
         raise ValueError("the range of 8-bit pictures, which is [0, 1]")
+    if data.features is not None and (len(data.features),) != data.shape:
+        raise ValueError("the names of features, one for each")
+    if inputs.standardised is not None:
+        Standardisation.from_json(inputs.standardised).check_shape(data.shape)
     backend = manifest.compute.backend
     if backend is not None and not (isinstance(backend, dict) and isinstance(backend.get("name"), str)):
         raise ValueError("the backend, which has a name")

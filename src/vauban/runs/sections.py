@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class InputSection:
-    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows any value."""
+    """How inputs are read: 8-bit pictures on a grid (`levels` 255) or floats (None); `range` None allows any value.
+
+    `standardised`: mean and scale of each feature, and of which data they are statistics (`vauban.standardise`).
+    """
 
     levels: int | None
     arithmetic: str
     range: tuple[float, float] | None
     deviation_per_view: float
     preprocessing: str
+    standardised: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Selection:
     """Which inputs of a data set were taken: 0, every, 2 * every, …, at most `limit`; by hand where `every` is None.
 
-    `size`, `sha256`: of the whole data set; None where they are not known.
+    `size`, `sha256`: of the whole data set; None where they are not known. `shuffle`: the seed of the order in which inputs were
+    counted (`runs.selection.shuffled`), None for that of the data set. `skipped`: numbers of inputs that the rule takes and
+    whose files could not be read, None if there are none.
     """
 
     size: int | None = None
     sha256: str | None = None
     every: int | None = None
     limit: int | None = None
+    shuffle: int | None = None
+    skipped: list[int] | None = None
 
 
 @dataclass(frozen=True)
 class DataSection:
     """Which inputs: `index` [m] in their data set, true labels [m] or None, file names [m] where there are any.
 
-    `selection`: how they were taken from the whole data set; None in runs that did not record it.
+    `selection`: how they were taken from the whole data set; None in runs that did not record it. `features`: the names of the
+    columns of a table, None for other inputs.
     """
 
     spec: str
@@ -44,6 +54,7 @@ class DataSection:
     label: list[int] | None
     names: list[str] | None = None
     selection: Selection | None = None
+    features: list[str] | None = None
 
 
 @dataclass(frozen=True)

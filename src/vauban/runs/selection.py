@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from numpy.typing import NDArray
 from vauban.errors import Lie, RunRefused
 from vauban.files import arrays_sha256
 from vauban.runs.sections import DataSection, Selection
+
+_MOST_SHUFFLED = 10**8  # inputs: more are not shuffled in a time that a reader would wait
 
 
 def check_rule(path: Path, data: DataSection) -> None:
@@ -27,8 +31,13 @@ def check_rule(path: Path, data: DataSection) -> None:
         raise Lie(f"{path}: input {max(data.index)} is outside the data set, which has {selection.size} inputs")
     if selection.every is None:
         return
-    end = len(data.index) * selection.every if selection.size is None else selection.size
-    right = list(range(0, end, selection.every))[: selection.limit]
+    skipped = _skipped(path, selection)
+    end = (len(data.index) + len(skipped)) * selection.every if selection.size is None else selection.size
+    taken = list(range(end) if selection.shuffle is None else shuffled(end, selection.shuffle))
+    taken = taken[:: selection.every][: selection.limit]
+    if not skipped <= set(taken):
+        raise Lie(f"{path}: it skips input {min(skipped - set(taken))}, which its rule does not select")
+    right = [number for number in taken if number not in skipped]
     if data.index != right:
         raise Lie(
             f"{path}: its rule selects {words(selection)}: {_short(right)}; its inputs are {_short(data.index)}, so some were "
@@ -38,9 +47,36 @@ def check_rule(path: Path, data: DataSection) -> None:
         raise Lie(f"{path}: all inputs are taken, but the fingerprint of the data set is not that of the inputs")
 
 
+def _skipped(path: Path, selection: Selection) -> set[int]:
+    """The inputs that were skipped; a manifest whose shuffle or list of them no run could have written is refused."""
+    size = selection.size or 0
+    if selection.shuffle is not None and not (type(selection.shuffle) is int and 0 < size <= _MOST_SHUFFLED):
+        raise Lie(f"{path}: {size} inputs shuffled by {selection.shuffle!r}, which no run writes")
+    skipped = [] if selection.skipped is None else selection.skipped
+    if not isinstance(skipped, list) or any(type(number) is not int for number in skipped):
+        raise Lie(f"{path}: the skipped inputs are {skipped!r}; a list of whole numbers is needed")
+    return set(skipped)
+
+
+def shuffled(size: int, seed: int) -> list[int]:
+    """The numbers 0 .. size - 1 in the order of the SHA-256 of "vauban shuffles SEED: NUMBER", both in decimal.
+
+    >>> shuffled(6, 1) == sorted(range(6), key=lambda i: hashlib.sha256(f"vauban shuffles 1: {i}".encode()).digest())
+    True
+    """
+    begun = hashlib.sha256(f"vauban shuffles {seed}: ".encode())
+
+    def key(number: int) -> bytes:
+        digest = begun.copy()
+        digest.update(str(number).encode())
+        return digest.digest()
+
+    return sorted(range(size), key=key)
+
+
 def everything(selection: Selection) -> bool:
-    """Whether every input of the data set is taken."""
-    return (selection.every, selection.limit) == (1, None)
+    """Whether every input of the data set is taken, in its order."""
+    return selection == Selection(selection.size, selection.sha256, every=1)
 
 
 def words(selection: Selection | None) -> str:
@@ -50,10 +86,14 @@ def words(selection: Selection | None) -> str:
     if selection.every is None:
         return "a selection by hand"
     size = "" if selection.size is None else f" of {selection.size}"
-    if everything(selection):
-        return f"all inputs{size}"
+    some = len(selection.skipped or [])
+    mixed = "" if selection.shuffle is None else f" in the order shuffled by {selection.shuffle}"
+    left = f" without {some} whose files cannot be read" if some else ""
+    if (selection.every, selection.limit) == (1, None):
+        return f"all inputs{size}{mixed}{left}"
     limit = "" if selection.limit is None else f", at most {selection.limit},"
-    return f"every input{limit}{size}" if selection.every == 1 else f"inputs 0, {selection.every}, …{limit}{size}"
+    taken = f"every input{limit}{size}" if selection.every == 1 else f"inputs 0, {selection.every}, …{limit}{size}"
+    return f"{taken}{mixed}{left}"
 
 
 def check_data(own: DataSection, data: Any) -> str:
@@ -69,7 +109,10 @@ def check_data(own: DataSection, data: Any) -> str:
         _check_content(own, data.name, images, labels)
         return f"{words(selection)}: {len(own.index)} of the {len(data.images)} inputs of {data.name}"
     _check_whole(selection, data)
-    taken = data if data.taken == selection else data.select(selection.every, selection.limit)
+    rule = replace(selection, skipped=None)
+    taken = data if data.taken == rule else data.select(rule.every, rule.limit, rule.shuffle)
+    if selection.skipped:
+        taken = taken.without(_unreadable(selection.skipped, taken))
     if taken.index.tolist() != own.index:
         raise Lie(
             f"{words(selection)} of {data.name} are {_short(taken.index.tolist())}; the run is about {_short(own.index)}: some "
@@ -77,6 +120,15 @@ def check_data(own: DataSection, data: Any) -> str:
         )
     _check_content(own, data.name, taken.images, taken.labels)
     return f"{words(selection)} of {data.name}, as the manifest's rule selects them"
+
+
+def _unreadable(skipped: list[int], taken: Any) -> list[int]:
+    """The inputs that the run skipped; one of them that can be read in `taken`, a data set of `vauban.data`, is a `Lie`."""
+    bad = {int(taken.index[position]) for position in taken.unreadable(skipped)}
+    readable = [number for number in skipped if number not in bad]
+    if readable:
+        raise Lie(f"the run skipped input {readable[0]} as one that cannot be read, and in {taken.name} it can be read")
+    return skipped
 
 
 def _check_whole(selection: Selection | None, data: Any) -> None:

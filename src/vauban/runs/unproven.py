@@ -78,6 +78,7 @@ def underived(folder: Path, manifest: Manifest) -> tuple[str, ...]:
         "files that the model reads",
         "true labels",
     ]
+    told += [] if manifest.inputs.standardised is None else ["the statistics that features are standardised by"]
     told += [f"the optional {', '.join(manifest.optional)}"] if manifest.optional else []
     lines = [f"{'; '.join(told)}: as the owner's machine wrote them."]
     if (folder / PICTURE).exists():

@@ -14,7 +14,8 @@ from vauban.smoothing.grid import grid_noise, to_unit
 class Discrete(Smoothing):
     """Each feature keeps its value with probability `keep`, else takes another of `values`, all equally likely. [Lee2019]
 
-    Computed in integers; inputs without a grid are refused.
+    Computed in integers; inputs without a grid are refused. `codes`: features are codes from 0 to values - 1, as a table of
+    categories has them, and a view shows a code as code / 255.
 
     >>> Discrete(keep=0.8)
     Discrete(keep=0.8)
@@ -22,8 +23,23 @@ class Discrete(Smoothing):
 
     law: DiscreteLaw
 
-    def __init__(self, keep: float, *, values: int = 256, features: int | None = None):
-        self.law = DiscreteLaw(float(keep), values, features)
+    def __init__(self, keep: float, *, values: int = 256, features: int | None = None, codes: bool = False):
+        self.law = DiscreteLaw(float(keep), values, features, codes)
+
+    def check(self, x: torch.Tensor) -> None:
+        """Refuse inputs [m, ...] with numbers that are no codes, naming the first."""
+        if not self.law.codes:
+            return
+        if x.is_floating_point():
+            raise BadInput(
+                "codes=true needs codes of 8 bits, and these inputs are floats: read the table with codes=all"
+            )
+        rows = (x.flatten(1) >= self.law.values).any(dim=1).nonzero()
+        if len(rows):
+            worst = int(x.flatten(1)[int(rows[0])].max())
+            raise BadInput(
+                f"input {int(rows[0])} has the code {worst}: values={self.law.values} allows 0 to {self.law.values - 1}"
+            )
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return shape.numel()

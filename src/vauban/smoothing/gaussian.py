@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from vauban.laws.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing, register
 from vauban.smoothing.grid import grid_noise, uniforms
-from vauban.specs import one_sigma
+from vauban.specs import sigmas
 
 
 @register("gaussian")
 class Gaussian(Smoothing):
     """Independent Gaussian noise of standard deviation sigma, in the units of the input. [Cohen2019]
+
+    Several sigmas are those of the numbers of an input, in order: radii then measure the L2 norm of a change in which every
+    number is divided by its own sigma.
 
     >>> Gaussian(sigma=0.5)
     Gaussian(sigma=0.5)
@@ -20,11 +25,11 @@ class Gaussian(Smoothing):
 
     law: GaussianLaw
 
-    def __init__(self, sigma: float):
-        self.law = GaussianLaw(one_sigma(sigma))
+    def __init__(self, sigma: float | Sequence[float]):
+        self.law = GaussianLaw(sigmas(sigma))
 
     @property
-    def sigma(self) -> float:
+    def sigma(self) -> float | tuple[float, ...]:
         return self.law.sigma
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
@@ -33,7 +38,9 @@ class Gaussian(Smoothing):
     def views(self, x: torch.Tensor, words: torch.Tensor, levels: int | None) -> torch.Tensor:
         shape = (len(words), *x.shape[1:])
         if levels is None:
-            noise = torch.special.ndtri(uniforms(words)).mul_(self.sigma)
+            several = isinstance(self.sigma, tuple)
+            sigma = torch.tensor(self.sigma, dtype=torch.float64, device=words.device) if several else self.sigma
+            noise = torch.special.ndtri(uniforms(words)).mul_(sigma)
             return (x.double() + noise.view(shape)).float()
         return grid_noise(self.law, levels).noisy(x.flatten(1), words, levels).reshape(shape)
 

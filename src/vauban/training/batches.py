@@ -166,7 +166,7 @@ def source_of(
     `labels`: whether they are needed; where they are not, pictures x alone will do.
     """
     if isinstance(data, Dataset):
-        return Held(data, device, labels)
+        return Held(data.held(), device, labels)
     if isinstance(data, torch.utils.data.DataLoader):
         data, workers = data.dataset, data.num_workers
     if isinstance(data, np.ndarray | torch.Tensor):

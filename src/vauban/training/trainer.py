@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,7 @@ def train(
     classes: int | None = None,
     workers: int = 2,
     stop_after: int | None = None,
+    metadata: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a network on views of `data`; the caller's module stays as it was, and the trained one is returned.
@@ -116,7 +117,8 @@ def train(
     with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
     `init`: weights to start from, a file or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do.
     `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
-    returned. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted.
+    returned. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted. `metadata`:
+    further entries of the file of weights, text to text.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -159,16 +161,23 @@ def train(
         loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
         trained = loop.result(loop.run(stop_after))
         if files is not None and trained.finished and group.first:
-            _save(files, trained, name_of(network), smoothing, made_by, frozen)
+            _save(files, trained, name_of(network), smoothing, made_by, frozen, metadata or {})
     return trained
 
 
 def _save(
-    files: Files, trained: Trained, name: str, smoothing: Smoothing, made_by: dict[str, str], frozen: Frozen | None
+    files: Files,
+    trained: Trained,
+    name: str,
+    smoothing: Smoothing,
+    made_by: dict[str, str],
+    frozen: Frozen | None,
+    further: Mapping[str, str],
 ) -> None:
     """Write the weights with what they were made by, and remove the checkpoint."""
     last = trained.history[-1]
     metadata = {
+        **further,
         "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
         TRAINED_SMOOTHING: str(smoothing.spec),
         "step": f"{trained.step} of {last.steps}",

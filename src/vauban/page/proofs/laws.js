@@ -16,8 +16,9 @@
     ...more,
   });
 
+  // Several sigmas, one for each number: the radius is in the distance scaled by them, where the noise has sigma 1
   function gaussian({ sigma }) {
-    const s = Number(sigma);
+    const s = sigma.includes("/") ? 1 : Number(sigma);
     return {
       most: (p, r) => V.Phi(V.PhiInverse(p) + r / s),
       least: (p, r) => V.Phi(V.PhiInverse(p) - r / s),

@@ -78,5 +78,5 @@ class Macer(Loss):
 
     def penalty(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         assert isinstance(batch.smoothing.law, GaussianLaw)
-        radius = radius_loss(scores, batch.labels, batch.smoothing.law.sigma, self.beta, self.gamma)
+        radius = radius_loss(scores, batch.labels, batch.smoothing.law.scale, self.beta, self.gamma)
         return self.weight * radius
