@@ -52,7 +52,7 @@ def classifier_and_data(
     from vauban.smoothing import build
 
     law, where = build(smoothing), pick_device(device)
-    some = {"shuffle": shuffle, "skip_bad": skip_bad, "stream": stream, "workers": workers}
+    some: dict[str, Any] = {"shuffle": shuffle, "skip_bad": skip_bad, "stream": stream, "workers": workers}
     inputs = load_some(data, every, limit, **some) if shape is None else grey_pictures(shape, limit)
     chosen = model or (packaged(data) if shape is None else None)
     if chosen is None:
