@@ -53,6 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_train_certify_kill_resume_claim_verify(tmp_path: Path) -> None:
     model, folder = tmp_path / "model.safetensors", tmp_path / "run"
     out = vauban(

@@ -71,7 +71,7 @@ def sealed(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if name != "curve.png"}
 
 
-@pytest.mark.parametrize("name", ["fixed", "sequential", "exact", pytest.param("chosen", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["fixed", *(pytest.param(n, marks=pytest.mark.slow) for n in METHODS if n != "fixed")])
 def test_four_callers_give_the_same_counts_and_certificates(name: str, tmp_path: Path, ray_cluster: Any) -> None:
     settings = METHODS[name]
     memory = python(settings)
@@ -119,6 +119,13 @@ BECOMES = {
     "out": "out",
     "smoothing": "SmoothedClassifier(smoothing)",
     "data": "x",
+    "source": "x",
+    "shuffle": "x",
+    "skip_bad": "x",
+    "workers": "x",
+    "input_range": "SmoothedClassifier(input_range)",
+    "standardise": "SmoothedClassifier(standardise)",
+    "keep": "keep",
     "model": "SmoothedClassifier(model)",
     "weights": "SmoothedClassifier(model)",
     "k": "k",

@@ -41,7 +41,7 @@ EXACT_TRIED = {  # the base accuracy that few steps reach on views, and every ho
 }
 
 
-QUICK = ("gaussian:sigma=0.25", "ablation:retained=80", "splitting:sigma=0.25")
+QUICK = ("gaussian:sigma=0.25", "splitting:sigma=0.25")
 """The smoothings that are tried in every run of the tests; the others are slow tests."""
 
 

@@ -74,6 +74,7 @@ def test_exact_smoothings_refuse_to_stop() -> None:
         assert "exact: every view votes" in refused
 
 
+@pytest.mark.slow
 def test_anytime_ends_with_ctrl_c_and_goes_on(tmp_path: Path) -> None:
     command = ["certify", *SOME, "--stop", "anytime", "--out", str(tmp_path / "run")]
     env = os.environ | {"OMP_NUM_THREADS": "1"}

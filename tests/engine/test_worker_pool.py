@@ -117,6 +117,7 @@ def test_two_workers_give_the_tallies_of_one_process(tmp_path: Path, ray_cluster
     verify_run(tmp_path / "there")
 
 
+@pytest.mark.slow
 def test_two_workers_cast_every_vote_of_an_exact_smoothing(tmp_path: Path, ray_cluster: Any) -> None:
     run(tmp_path / "here", EXACT)
     run(tmp_path / "there", EXACT, on=ray_cluster.on)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def test_a_kill_while_an_extension_is_sealed_leaves_a_true_folder(
     from vauban.runs import store
     from vauban.runs.verify import verify_run
 
-    out, plain, sealed = tmp_path / "run", store.replace_file, []
+    out, plain, plain_json, sealed = tmp_path / "run", store.replace_file, store.write_json, []
     certify(out, picture=lambda certs: b"picture of the first claims")
 
     def kill(path: Path, content: bytes) -> None:
@@ -180,8 +180,15 @@ def test_a_kill_while_an_extension_is_sealed_leaves_a_true_folder(
             raise KeyboardInterrupt
         plain(path, content)
 
+    def kill_json(path: Path, value: Mapping[str, Any]) -> None:
+        if path.name == killed_before and store.PICTURE in value:  # the last seal, which names the new picture
+            sealed.append(path.name)
+            raise KeyboardInterrupt
+        plain_json(path, value)
+
     with monkeypatch.context() as patched:
         patched.setattr(store, "replace_file", kill)
+        patched.setattr(store, "write_json", kill_json)
         with pytest.raises(KeyboardInterrupt):
             certify(out, extend=2_000, picture=lambda certs: b"picture of the extension")
     assert sealed[-1] == killed_before
