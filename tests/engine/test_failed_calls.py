@@ -124,7 +124,7 @@ def test_debug_shows_the_traceback(models: str, how: dict[str, Any]) -> None:
 
 
 def test_a_data_set_that_ends_the_process_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("vauban.data.load_some", lambda *_: sys.exit(0))
+    monkeypatch.setattr("vauban.data.load_some", lambda *_, **__: sys.exit(0))
     done = CliRunner().invoke(app, ["certify", "--smoothing", "gaussian:sigma=0.5", "--out", str(tmp_path / "run")])
     assert done.exit_code == 2
     assert "tried to end the process, sys.exit(0): the work is not done" in done.stderr
