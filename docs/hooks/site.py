@@ -26,7 +26,6 @@ SECTIONS = {
         "denoisers",
         "plan",
         "attacks",
-        "training-set",
         "poisoning",
         "goals",
         "backends",

@@ -182,3 +182,14 @@ def test_controls_have_names_and_are_reached_by_keys(browser: Any, digits: Path)
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_selector("#verdict:not([hidden])")
     tab.close()
+
+
+def test_runs_of_schema_1_are_shown_and_verified(browser: Any, tmp_path: Path) -> None:
+    results = Path(__file__).parents[2] / "results"
+    runs = [Run.open(results / name) for name in ("sampled/fractional", "exact/band", "poisoning/clusters-1-7")]
+    tab = Tab(browser, write_report(runs, tmp_path / "old.html", views=0))
+    assert "good" in tab.verify()
+    for name, inputs in (("fractional", "500"), ("band", "500"), ("clusters-1-7", "2,163")):
+        assert f"{name}: {inputs} of {inputs} claims recomputed" in tab.text("#verdict")
+    assert '"schema": 1' in tab.page.text_content("#manifest")
+    tab.close()

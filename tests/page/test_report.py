@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from javascript import needs_node, run
-from page_runs import attacked, certified, poisoned
+from page_runs import DIGITS, attacked, certified, classifier, poisoned
 from typer.testing import CliRunner
 
 from vauban.cli import app
@@ -86,6 +86,43 @@ def test_every_claim_of_a_run_is_recomputed(make: Callable[[Path], Path], tmp_pa
     assert set(states) == {"proven"}
     assert hashes == []
     assert unsupported is None
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+OLD = ("sampled/gaussian", "sampled/fractional", "exact/band", "exact/sparse", "poisoning/clusters-1-7")
+
+
+@needs_node
+@pytest.mark.parametrize("name", OLD)
+def test_every_claim_of_a_run_of_schema_1_is_recomputed(name: str) -> None:
+    payload = contents(Run.open(RESULTS / name))
+    assert json.loads(payload["manifest"])["schema"] == 1
+    states, hashes, unsupported = verified(payload)
+    assert set(states) == {"proven"}
+    assert hashes == []
+    assert unsupported is None
+
+
+@needs_node
+def test_a_larger_claim_of_a_run_of_schema_1_is_found() -> None:
+    payload = contents(Run.open(RESULTS / "sampled/fractional"))
+    rows = payload["claims"].splitlines()
+    at = next(i for i, row in enumerate(rows[1:], start=1) if row.split(",")[2])
+    index, label, radius, abstained = rows[at].split(",")
+    rows[at] = ",".join([index, label, f"{float(radius) + 1e-6:.9f}", abstained])
+    states, hashes, _ = verified({**payload, "claims": "\n".join([*rows, ""])})
+    assert states[at - 1] == "wrong"
+    assert states.count("wrong") == 1
+    assert hashes == ["the seal names these claims"]
+
+
+@needs_node
+def test_claims_of_a_sigma_for_each_feature_are_recomputed(tmp_path: Path) -> None:
+    sigmas = "/".join(["0.5", "0.6"] * 392)
+    smoothed = classifier(f"gaussian:sigma={sigmas}")
+    smoothed.arithmetic = "float"
+    smoothed.certify(DIGITS.select(2000), n=200, alpha=0.01, seed=1, progress=False, out=tmp_path / "run")
+    assert set(verified(contents(Run.open(tmp_path / "run")))[0]) == {"proven"}
 
 
 @needs_node

@@ -1,15 +1,22 @@
 """Entries: every shipped one can be read and names smoothings, recipes and axes that exist; a misspelt key is refused."""
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
+import typer
+
+from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.references import REFERENCES
 from vauban.reproduce.analytic import FIGURES
 from vauban.reproduce.entry import Entry, find, parse, shipped
+from vauban.reproduce.steps import Step, with_device
 from vauban.smoothing import build
 from vauban.training.recipes import named
 
 ENTRIES = shipped()
+COMMAND: Any = typer.main.get_command(app)
 SMALL = """
 title = "t"
 source = "s"
@@ -43,6 +50,33 @@ def test_every_entry_can_be_built(entry: Entry) -> None:
         for value, _, at in one.rows():
             assert "median" in one.what or value is None or 0 <= value <= 100
             assert any(all(str(point[axis]) == str(x) for axis, x in at.items()) for point in entry.points()), at
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """The arguments that a command would be called with; nothing is run."""
+    command, rest = COMMAND, words[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    return command.make_context(command.name, rest).params
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.kind == "commands"])
+def test_every_command_of_an_entry_has_options_that_exist(name: str, tmp_path: Path) -> None:
+    entry = ENTRIES[name]
+    for point in entry.points():
+        for words in Step(entry, tmp_path, point).commands:
+            given = parsed(with_device(words, "cpu"))
+            assert given.get("device", "cpu") == "cpu"
+            if given.get("smoothing") is not None:
+                build(given["smoothing"])
+            if given.get("recipe") is not None:
+                assert not named(given["recipe"], smoothing=given.get("smoothing"), data=given["data"]).missing
+            Path(given["out"]).mkdir(parents=True, exist_ok=True)  # what later commands read
+
+
+def test_a_command_with_a_misspelt_option_is_noticed() -> None:
+    with pytest.raises(Exception, match="--partition"):
+        parsed(["vauban", "poison", "train", "--data", "mnist", "--partition-s", "3", "--out", "ens"])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def load_skops(text: str) -> FileModel:
         raise BadInput(f"{name} is not a file: give the path of a classifier that skops.io.dump wrote")
     wanted = read_params(Spec.parse(f"skops:{options}" if options else "skops"), _OPTIONS)
     content, method = path.read_bytes(), wanted["method"]
-    module = Estimator(_read(path, content, wanted["trust"] or ()), method)
+    trusted = wanted["trust"] or ()
+    found = read(path, content, trusted, lambda names: f"{path}:trust={'/'.join((*trusted, *names))}")
+    module = Estimator(found, method)
     sha256 = hashlib.sha256(content + (f"\n{method}".encode() if method else b"")).hexdigest()
     features = getattr(module.estimator, "n_features_in_", None)
     sides = {"classes": str(module.num_classes)} | ({} if features is None else {"features": str(features)})
@@ -54,7 +57,11 @@ def _parts(text: str) -> tuple[str, str]:
     return (before + SUFFIX, options) if found else (text.strip(), "")
 
 
-def _read(path: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
+def read(path: Path, content: bytes, trusted: tuple[str, ...], trusting: Callable[[list[str]], str]) -> Any:
+    """The object in a skops file; one with types that neither skops nor `trusted` trusts is refused.
+
+    `trusting`: what to write in order to trust types of these names.
+    """
     skops = imported("skops.io", "sklearn", f"reading {path}")
     try:
         unknown = [name for name in skops.get_untrusted_types(data=content) if name not in trusted]
@@ -67,10 +74,9 @@ def _read(path: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
             f"{path} is not a file that skops reads ({reason(problem)}): write it with skops.io.dump(model, path)"
         ) from None
     if unknown:
-        listed = "/".join(unknown)
         raise BadInput(
             f"{path} holds {', '.join(unknown)}, which skops does not trust by itself: a file made to harm could misuse it. If "
-            f"you know where the file comes from, give {path}:trust={listed}"
+            f"you know where the file comes from, give {trusting(unknown)}"
         )
     for one in said:
         warnings.warn(f"{path}: {_first_line(one.message)}", stacklevel=4)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vauban.bounds import eprocess
 from vauban.certificates import Certificates, Claims
-from vauban.errors import BadInput, Incomplete
+from vauban.errors import Incomplete
 from vauban.files import canonical, read_json
 from vauban.poisoning.votes.poisoning_run import PoisoningRun
 from vauban.runs.opened import OpenedRun
@@ -33,10 +33,6 @@ def contents(run: OpenedRun) -> dict[str, Any]:
     The folder is verified first: one that claims more than its votes prove is refused. Of a run that is not finished the inputs
     that are decided are shown; of an extended one the claims of the last extension.
     """
-    if run.manifest.schema == 1:
-        raise BadInput(
-            f"{run.path} was written by Vauban 0.1, whose claims the page cannot recompute: vauban verify and claim read it"
-        )
     verdict, unfinished = _verified(run)
     certs, file = _claims(run, verdict)
     return {
@@ -46,7 +42,7 @@ def contents(run: OpenedRun) -> dict[str, Any]:
         "identity": run.manifest.identity,
         "finished": verdict is not None,
         "seal": canonical(read_json(run.path / SEAL)) if verdict is not None else None,
-        "claims": certs.to_csv(),
+        "claims": run.record.texts({file: certs})[file],
         "claimsFile": file,
         "threat": {**run.manifest.threat, "integer": certs.threat.integer},
         "rho": RHO,

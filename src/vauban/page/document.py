@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_PROOFS = ("numbers.js", "laws.js", "ballots.js", "poisoning.js", "claims.js")
+_PROOFS = ("numbers.js", "laws.js", "ballots.js", "poisoning.js", "schema1.js", "claims.js")
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js")
 _PAGE = ("charts.js", "gallery.js", "maps.js", "page.js")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
 from vauban.poisoning.training.guarded import guarded_scores
 from vauban.poisoning.training.preprocessing import preprocess
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.skops_models import SavedModels
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
@@ -38,13 +41,15 @@ from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 from vauban.specs import choose
 
+Group = SavedGroup | SavedModels | InMemoryGroup
+
 _BITS_AT_ONCE = 1 << 29  # second-round votes that are held in memory at once
 
 
 class Ensemble(VotingEnsemble):
     """Base classifiers of one trainer, made by `Ensemble.fit` or `Ensemble.load`."""
 
-    def __init__(self, manifest: dict[str, Any], trainer: Trainer, groups: Sequence[SavedGroup | InMemoryGroup]):
+    def __init__(self, manifest: dict[str, Any], trainer: Trainer, groups: Sequence[Group]):
         super().__init__(manifest)
         self.trainer, self.groups = trainer, list(groups)
 
@@ -115,32 +120,61 @@ class Ensemble(VotingEnsemble):
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str = "cpu", trainer: Trainer | None = None, learner: Any = None
+        cls,
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        trainer: Trainer | None = None,
+        learner: Any = None,
+        trust: Sequence[str] = (),
     ) -> Ensemble:
         """The complete ensemble in a folder; weights are read when they are needed.
 
         `learner`: the module that was trained, or the function that returns it; `trainer`: any trainer that is not Vauban's own.
+        Classifiers of scikit-learn come with their learner. No code of their skops files is executed; types that skops does not
+        trust by itself, such as "sklearn.tree._tree.Tree", are named in `trust` if you know where the folder comes from.
         """
-        store = WeightsFolder.open(Path(folder))
+        store = WeightsFolder.open(Path(folder), trust)
         if trainer is None and learner is not None:
             trainer = module_trainer_again(store.manifest["trainer"], learner, device)
         if trainer is None:
-            trainer = rebuild(store.manifest["trainer"], device)
+            kept: Trainer | None = store.sklearn_trainer()
+            trainer = rebuild(store.manifest["trainer"], device) if kept is None else kept
         shared = store.shared()
         if shared is not None:
             trainer.shared.update(shared)  # type: ignore[attr-defined]
         return cls(store.described(), trainer, store.complete())
 
     def save(self, folder: str | Path) -> Ensemble:
-        """Write an ensemble that is in memory to a folder, and return the ensemble in the folder."""
+        """Write an ensemble that is in memory to a folder, and return the ensemble in the folder.
+
+        Networks become safetensors files, classifiers of scikit-learn skops files (extra `sklearn`); nothing is pickled.
+        """
+        if isinstance(self.trainer, SklearnTrainer):
+            return self._save_models(Path(folder), self.trainer)
         if any(not isinstance(group.weights(), dict) for group in self.groups):
             raise BadInput(IN_MEMORY_ONLY)
         store = WeightsFolder.begin(Path(folder), self.manifest)
         if getattr(self.trainer, "shared", None):
             store.write_shared(self.trainer.shared)  # type: ignore[attr-defined]
         for group in self.groups:
-            store.write(group.numbers, group.weights())
+            weights: Any = group.weights()
+            store.write(group.numbers, weights)
         return Ensemble(store.described(), self.trainer, store.complete())
+
+    def _save_models(self, folder: Path, trainer: SklearnTrainer) -> Ensemble:
+        store = WeightsFolder.begin(folder, self.manifest)
+        store.write_learner(trainer)
+        for group in self.groups:
+            models: Any = group.weights()
+            store.write_models(group.numbers, models)
+        if store.trusted:
+            warnings.warn(
+                f"{folder} holds {', '.join(sorted(store.trusted))}, which skops does not trust by itself: "
+                f"Ensemble.load({str(folder)!r}, trust={sorted(store.trusted)}) reads it",
+                stacklevel=3,
+            )
+        return Ensemble(store.described(), trainer, store.complete())
 
     @property
     def group_numbers(self) -> list[list[int]]:
@@ -275,9 +309,7 @@ class Ensemble(VotingEnsemble):
         self.check_inputs(x)
         return preprocess(self.manifest["preprocessing"], x)
 
-    def _scores_of(
-        self, group: SavedGroup | InMemoryGroup, preprocessed: NDArray[Any]
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def _scores_of(self, group: Group, preprocessed: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
         """Scores on chunks of inputs, all of one shape: shorter chunks are padded."""
         weights, height = group.weights(), int(self.manifest["compute"]["rows"])
 

@@ -25,6 +25,7 @@ from vauban.poisoning.progress import ProgressReporter, no_progress
 from vauban.poisoning.selection import select
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import train_base_classifiers
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.trainer import Trainer, rebuild
 from vauban.poisoning.training.weights_folder import renamed
 from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord, ballots_sha256, read_record
@@ -184,7 +185,8 @@ def _training_samples(about: Mapping[str, Any], training: Samples | None) -> tup
 
 def _check_ensemble(record: PoisoningRecord, voters: VotingEnsemble, x: NDArray[Any]) -> None:
     """Refuse an ensemble that is not the manifest's, or whose votes are not those in the folder."""
-    if voters.weights_sha256 != record.manifest.training.get("weights_sha256"):
+    known = record.manifest.training.get("weights_sha256")
+    if known != "unknown" and voters.weights_sha256 != known:
         raise Lie("the ensemble is not that of the run: its weights have another hash (give the run's with --ensemble)")
     aggregate = record.manifest.settings.aggregate
     again = voters.tally(x, aggregate, keep_votes="votes" in record.arrays)
@@ -200,6 +202,8 @@ def _drawn(models: int, parts: int | None) -> list[int]:
 
 def _trainer(about: Mapping[str, Any], voters: VotingEnsemble | None, given: Trainer | None, device: str) -> Trainer:
     """The trainer of the run, with the features that all its parts share."""
+    if given is None and isinstance(voters, Ensemble) and isinstance(voters.trainer, SklearnTrainer):
+        given = voters.trainer  # read from the ensemble's folder; what it trains must be described as the run's
     trainer = rebuild(about["trainer"], device) if given is None else given
     if hasattr(trainer, "prepare") and not trainer.shared:  # type: ignore[attr-defined]
         if not isinstance(voters, Ensemble):

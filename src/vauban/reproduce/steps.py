@@ -175,11 +175,16 @@ def run_commands(step: Step, device: str) -> bool:
     if done.exists():
         return False
     for words in step.commands:
-        takes = words[1:2] and words[1] in _TAKE_A_DEVICE and "--device" not in words and "plot" not in words
-        _run_command([*words, *(["--device", device] if takes else [])])
+        _run_command(with_device(words, device))
     done.parent.mkdir(parents=True, exist_ok=True)
     done.write_text("".join(shlex.join(words) + "\n" for words in step.commands), encoding="utf-8")
     return True
+
+
+def with_device(words: list[str], device: str) -> list[str]:
+    """A command with the device on which it computes, where it takes one."""
+    takes = words[1:2] and words[1] in _TAKE_A_DEVICE and "--device" not in words and "plot" not in words
+    return [*words, *(["--device", device] if takes else [])]
 
 
 def _run_command(words: list[str]) -> None:

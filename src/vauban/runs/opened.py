@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.certificates import Claims
+from vauban.runs.store import SealedRecord
 from vauban.runs.verify import Verdict, verify_run
 
 
@@ -15,6 +16,7 @@ class OpenedRun(ABC):
     """A run as it is in its folder; `vauban.runs.run.Run` and `vauban.poisoning.votes.poisoning_run.PoisoningRun` are such."""
 
     path: Path
+    record: SealedRecord
 
     @property
     @abstractmethod

@@ -22,6 +22,8 @@ class Run(OpenedRun):
     `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once; no model is needed.
     """
 
+    record: RunRecord
+
     def __init__(self, path: Path, record: RunRecord):
         self.path, self.record = path, record
 

@@ -11,12 +11,12 @@
 
   // A run of the contents with its inputs, each with its state
   function prepared(given) {
-    const manifest = JSON.parse(given.manifest);
+    const manifest = V.readManifest(given.manifest);
     const positions = new Map(manifest.data.index.map((number, position) => [number, position]));
     const names = given.pictures.classes;
     const poisoned = manifest.kind === "poisoning";
     const spread = poisoned ? Number(V.readSpec(manifest.partition)[1].spread ?? 1) : 1;
-    const inputs = V.readClaims(given.claims).map((claim) => ({
+    const inputs = V.readClaims(given.claims, manifest).map((claim) => ({
       ...claim,
       position: positions.get(claim.index),
       state: stateOf(claim, null, manifest.settings.k),
@@ -198,7 +198,7 @@
     byId("about").replaceChildren(
       make("tbody", {}, ...run.about.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))),
     );
-    byId("manifest").textContent = JSON.stringify(run.manifest, null, 1);
+    byId("manifest").textContent = JSON.stringify(JSON.parse(run.source.manifest), null, 1);
     byId("seal").textContent = run.seal === null ? "This run is not sealed." : JSON.stringify(JSON.parse(run.seal), null, 1);
     byId("pictures-note").textContent = [run.pictures.note, run.pictures.views_note].filter(Boolean).join(" ");
   }
@@ -266,7 +266,8 @@
     ];
     if (!items.length) {
       const hashes = result.hashes.map((hash) => hash.what).join("; ");
-      const exact = run.threat.integer ? "exactly" : "to 0.000000001";
+      const apart = result.rows.reduce((most, row) => Math.max(most, Math.abs((row.claimed ?? 0) - (row.found ?? 0))), 1e-9);
+      const exact = run.threat.integer ? "exactly" : `to ${(10 ** Math.ceil(Math.log10(apart) - 1e-9)).toFixed(9)}`;
       items.push(`radii agree ${exact}; hashes agree: ${hashes}`);
     }
     const left = result.rows.filter((row) => row.state === "unknown").length;

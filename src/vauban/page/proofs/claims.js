@@ -18,8 +18,9 @@
     return Uint32Array.from({ length: bytes.length / width }, (_, i) => read(i));
   }
 
-  // The rows of a claims file
-  function readClaims(text) {
+  // The rows of a claims file; one of Vauban 0.1 has no true labels, which are then those of the manifest
+  function readClaims(text, manifest) {
+    const truths = new Map(manifest.data.index.map((number, position) => [number, manifest.data.label?.[position] ?? null]));
     return text
       .trim()
       .split("\n")
@@ -30,7 +31,7 @@
           index: Number(index),
           label: Number(label),
           radius: abstained === "true" ? null : Number(radius),
-          truth: truth === "" ? null : Number(truth),
+          truth: truth === undefined ? truths.get(Number(index)) : truth === "" ? null : Number(truth),
         };
       });
   }
@@ -147,9 +148,20 @@
 
   class Unknown extends Error {}
 
-  function agrees(claimed, found, scale) {
+  // How far a radius moves at most with the probability it is derived from: about sigma, or what D = r^p / scale gives
+  function unitOf(smoothing) {
+    const [name, { sigma, scale, p, sampled }] = V.readSpec(smoothing);
+    if (name === "fractional" && sampled === "true") {
+      const power = V.fraction(p);
+      return (r) => (Number(scale) * r ** (1 - power)) / power;
+    }
+    const one = sigma === undefined || sigma.includes("/") ? 1 : Number(sigma);
+    return () => one;
+  }
+
+  function agrees(claimed, found, unit) {
     if (claimed === null || found === null) return claimed === found || (found === null && claimed <= AGREE);
-    return Math.abs(claimed - found) <= AGREE * Math.max(1, scale, Math.abs(found));
+    return Math.abs(claimed - found) <= AGREE * Math.max(1, unit(found), Math.abs(found));
   }
 
   function given(manifest, votes, position) {
@@ -158,22 +170,23 @@
   }
 
   // Compares the hashes that a page holds with one another
-  function checkHashes(run, claims) {
+  function checkHashes(run, manifest, claims) {
+    const named = (file) => seal[V.sealKey(manifest, file)];
     const seal = run.seal === null ? null : JSON.parse(run.seal);
     const identity = V.sha256(run.manifest);
     const nonce = run.nonce === null ? null : `{"announced":"${identity}","nonce":"${run.nonce}"}`;
     const binding = nonce === null ? identity : V.sha256(nonce);
     const found = [{ what: "votes are bound to this manifest", ok: binding === run.binding }];
     if (seal !== null) {
-      found.push({ what: "the seal names this manifest", ok: seal["manifest.json"] === identity });
-      found.push({ what: "the seal names these claims", ok: seal[run.claimsFile] === V.sha256(run.claims) });
-      if (run.votesHash) found.push({ what: "the seal names these votes", ok: seal["ballots.npz"] === run.votesHash });
+      found.push({ what: "the seal names this manifest", ok: named("manifest.json") === identity });
+      found.push({ what: "the seal names these claims", ok: named(run.claimsFile) === V.sha256(run.claims) });
+      if (run.votesHash) found.push({ what: "the seal names these votes", ok: named("ballots.npz") === run.votesHash });
     }
-    const manifest = JSON.parse(run.manifest);
     const numbers = claims.map((claim) => claim.index).join();
     const inputs = manifest.data.index;
     const listed = run.finished ? inputs.join() === numbers : claims.every((claim) => inputs.includes(claim.index));
     found.push({ what: "there is one claim for every input", ok: listed });
+    if (manifest.schema === 1) return found;
     const truth = manifest.data.label;
     const right = claims.every((claim) => claim.truth === (truth === null ? null : truth[inputs.indexOf(claim.index)]));
     found.push({ what: "true labels are those of the manifest", ok: right });
@@ -182,14 +195,14 @@
 
   // Every claim of a run, recomputed: { rows: [{ index, claimed, found, state, why }], hashes, unsupported }
   async function verifyRun(run) {
-    const manifest = JSON.parse(run.manifest);
-    const claims = readClaims(run.claims);
+    const manifest = V.readManifest(run.manifest);
+    const claims = readClaims(run.claims, manifest);
     const poisoned = manifest.kind === "poisoning";
     const votes = poisoned ? await V.readPoisoning(run, manifest) : await readVotes(run, manifest);
     const proof = poisoned ? V.poisoningProof(manifest) : smoothingProof(manifest);
     const unsupported = typeof proof === "string" ? proof : null;
     const positions = new Map(manifest.data.index.map((number, position) => [number, position]));
-    const scale = poisoned ? 1 : Number(V.readSpec(manifest.smoothing)[1].sigma ?? 1);
+    const unit = poisoned ? () => 1 : unitOf(manifest.smoothing);
     const rows = claims.map((claim) => {
       const row = { index: claim.index, claimed: claim.radius, found: null, state: "wrong", why: "" };
       try {
@@ -199,7 +212,7 @@
         const label = given(manifest, seen, positions.get(claim.index));
         if (label !== claim.label) throw new Error(`its votes are for label ${label}, the claim is for ${claim.label}`);
         row.found = proof(seen, label);
-        row.state = agrees(claim.radius, row.found, scale) ? "proven" : "wrong";
+        row.state = agrees(claim.radius, row.found, unit) ? "proven" : "wrong";
         if (row.state === "wrong") row.why = `claimed ${claim.radius ?? "nothing"}, the votes prove ${row.found ?? "nothing"}`;
       } catch (problem) {
         row.state = problem instanceof Unknown ? "unknown" : "wrong";
@@ -207,7 +220,7 @@
       }
       return row;
     });
-    return { rows, hashes: checkHashes(run, claims), unsupported, votes };
+    return { rows, hashes: checkHashes(run, manifest, claims), unsupported, votes };
   }
 
   // The votes of a poisoning run: arrays by name, whose hash the seal holds

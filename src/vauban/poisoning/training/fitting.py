@@ -26,6 +26,7 @@ from vauban.poisoning.training.failures import RULE, Failure
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.skops_models import SavedModels
 from vauban.poisoning.training.trainer import Trainer, describe_trainer
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints, with_failed
 from vauban.poisoning.votes.ensemble_votes import THREATS
@@ -35,6 +36,10 @@ ROWS = 512
 IN_MEMORY_ONLY = (
     "models of another library cannot be kept in a folder, since Vauban loads no pickles: leave the folder out and keep "
     "their votes, ensemble.export('votes.npz', x, y)"
+)
+SAVED_WHOLE = (
+    "classifiers of scikit-learn are not saved one by one while they are trained: leave the folder out, and call "
+    "ensemble.save(folder) afterwards"
 )
 
 
@@ -68,11 +73,11 @@ def train_base_classifiers(
     on: str,
     progress: ProgressReporter,
     only: Collection[int] | None = None,
-) -> tuple[dict[str, Any], list[SavedGroup | InMemoryGroup]]:
+) -> tuple[dict[str, Any], list[SavedGroup | SavedModels | InMemoryGroup]]:
     """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments; `only` those of these numbers."""
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
-        raise BadInput(IN_MEMORY_ONLY)
+        raise BadInput(SAVED_WHOLE)
     labels = training_labels(x, y)
     members = partition.members(x, labels)
     invalid = _invalid_parts(x, labels, members, trainer)
@@ -101,7 +106,7 @@ def train_base_classifiers(
         store = None if folder is None else WeightsFolder.begin(folder, manifest)
         if store is not None:
             manifest = store.manifest
-        groups: list[SavedGroup | InMemoryGroup] = [] if store is None else [*store.groups()]
+        groups: list[SavedGroup | SavedModels | InMemoryGroup] = [] if store is None else [*store.groups()]
         preprocessed = preprocess(preprocessing, x)
         failed = {} if store is None else store.failed()
         done = {number for group in groups for number in group.numbers} | failed.keys()

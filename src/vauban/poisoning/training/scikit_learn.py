@@ -28,7 +28,7 @@ class SklearnTrainer:
 
     `seeds`: "partition" sets random_state = seed + i in clone i, also inside a pipeline, and seeds NumPy's global generator
     with the same number; "shared" uses `seed` for all clones. A clone that cannot be fitted to its partition has a constant
-    vote. Fitted classifiers stay in memory: saving them would need pickles, which Vauban never loads.
+    vote. `Ensemble.save` keeps fitted classifiers as skops files; pickles are neither written nor read.
     """
 
     estimator: Any

@@ -1,4 +1,4 @@
-"""Keeps an ensemble in a folder: a manifest, and one safetensors file for each trained group."""
+"""Keeps an ensemble in a folder: a manifest, and a safetensors file, or of scikit-learn a skops file, for each trained group."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from safetensors.torch import save
 from vauban.errors import Incomplete, Lie, RunRefused
 from vauban.files import canonical, differences, read_json, replace_file, write_json
 from vauban.poisoning.manifest_file import read_manifest
+from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.skops_models import SavedModels, read_trainer, saved_models, write_learner, write_models
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
 from vauban.runs import manifest as manifests
 
@@ -42,10 +44,14 @@ class SavedGroup:
 
 
 class WeightsFolder:
-    """A folder of weights; every file names the manifest it belongs to by its hash."""
+    """A folder of weights; every file names the manifest it belongs to by its hash.
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]):
+    `trusted`: types that skops files may hold beyond those skops trusts; those that are written here are added to them.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], trusted: Iterable[str] = ()):
         self.folder, self.manifest = folder, manifest
+        self.trusted = set(trusted)
         self.identity = manifests.identity(manifest)
 
     @classmethod
@@ -64,16 +70,17 @@ class WeightsFolder:
         return cls(folder, present)
 
     @classmethod
-    def open(cls, folder: Path) -> WeightsFolder:
+    def open(cls, folder: Path, trusted: Iterable[str] = ()) -> WeightsFolder:
         """The ensemble in `folder`."""
-        return cls(folder, read_manifest(folder))
+        return cls(folder, read_manifest(folder), trusted)
 
-    def groups(self) -> list[SavedGroup]:
+    def groups(self) -> list[SavedGroup | SavedModels]:
         """The groups in the folder, without those that are damaged or of another ensemble."""
         found = (self._group(path) for path in sorted(self.folder.glob("models-*.safetensors")))
-        return [group for group in found if group is not None]
+        models = saved_models(self.folder, self.identity, tuple(sorted(self.trusted)))
+        return [*(group for group in found if group is not None), *models]
 
-    def complete(self) -> list[SavedGroup]:
+    def complete(self) -> list[SavedGroup | SavedModels]:
         """All groups, if they hold every base classifier exactly once."""
         groups = self.groups()
         split = self.described()["partition"]
@@ -94,6 +101,18 @@ class WeightsFolder:
         path = self.folder / f"models-{min(numbers):06d}.safetensors"
         self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
         return SavedGroup(list(numbers), hashes, path)
+
+    def write_models(self, numbers: Sequence[int], models: list[Any]) -> None:
+        """Write fitted classifiers of scikit-learn."""
+        self.trusted.update(write_models(self.folder, self.identity, numbers, models))
+
+    def write_learner(self, trainer: SklearnTrainer) -> None:
+        """Write the estimator of which base classifiers are clones."""
+        self.trusted.update(write_learner(self.folder, self.identity, trainer))
+
+    def sklearn_trainer(self) -> SklearnTrainer | None:
+        """The trainer of scikit-learn classifiers, from its estimator in the folder; None if none is there."""
+        return read_trainer(self.folder, self.identity, self.manifest["trainer"], tuple(sorted(self.trusted)))
 
     def write_failed(self, problems: Mapping[int, str]) -> None:
         """Write which base classifiers cannot be trained on their parts, and why."""

@@ -18,6 +18,8 @@ class PoisoningRun(OpenedRun):
     `manifest`: everything its claims depend on. Certificates are derived from its votes, which are read once, without a model.
     """
 
+    record: PoisoningRecord
+
     def __init__(self, path: Path, record: PoisoningRecord):
         self.path, self.record = path, record
 

@@ -1,0 +1,29 @@
+"""Every run folder under results/ verifies, at whatever depth it lies."""
+
+from pathlib import Path
+
+import pytest
+
+from vauban.runs.verify import verify_run
+
+RESULTS = Path(__file__).parents[2] / "results"
+FOLDERS = sorted(path.parent.relative_to(RESULTS) for path in RESULTS.rglob("manifest.json"))
+LONG = ("finite-1200-16", "collective/dpa-1200")
+"""Runs with the vote of every base classifier: seconds each."""
+
+
+def marked(folder: Path) -> object:
+    long = any(str(folder).endswith(name) for name in LONG)
+    return pytest.param(folder, id=str(folder), marks=[pytest.mark.slow] if long else [])
+
+
+def test_there_are_published_runs() -> None:
+    assert {folder.parts[0] for folder in FOLDERS} >= {"sampled", "exact", "poisoning"}
+    assert Path("poisoning/collective/dpa-1200") in FOLDERS
+
+
+@pytest.mark.parametrize("folder", [marked(folder) for folder in FOLDERS])
+def test_every_run_folder_of_the_results_verifies(folder: Path) -> None:
+    verdict = verify_run(RESULTS / folder)
+    claims = (RESULTS / folder / "claims.csv").read_text().splitlines()
+    assert verdict.inputs == len(claims) - 1 > 0
