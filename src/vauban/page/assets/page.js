@@ -340,7 +340,7 @@
 
   async function start() {
     byId("title").textContent = contents.title;
-    byId("subtitle").textContent = runs.map((run) => `${run.inputs.length.toLocaleString("en")} inputs, ${run.threat.metric}`).join(" · ");
+    byId("subtitle").textContent = runs.map((run) => `${run.inputs.length.toLocaleString("en")} inputs, ${run.threat.metric.replace(/,$/, "")}`).join(" · ");
     themes();
     V.gallery.filters(() => {
       state.page = 0;
