@@ -68,18 +68,20 @@ def reporting(
 
 
 @contextmanager
-def bar(label: str, total: int, unit: str, quiet: bool = False) -> Iterator[Callback]:
+def bar(label: str, total: int, unit: str, quiet: bool = False, at_once: bool = False) -> Iterator[Callback]:
     """Show progress with rate and time left, once the work has taken two seconds; yields a callback for the amount of work
-    done."""
+    done. `at_once`: show the label before any work is done, where the first part takes long."""
     if quiet or total == 0:
         yield lambda _: None
     elif sys.stderr.isatty():
-        yield from _bar(label, total, unit)
+        yield from _bar(label, total, unit, at_once)
     else:
+        if at_once:
+            print(label, file=sys.stderr, flush=True)
         yield from _lines(label, total, unit)
 
 
-def _bar(label: str, total: int, unit: str) -> Iterator[Callback]:
+def _bar(label: str, total: int, unit: str, at_once: bool = False) -> Iterator[Callback]:
     from contextlib import ExitStack
 
     began, done = time.monotonic(), 0
@@ -94,6 +96,8 @@ def _bar(label: str, total: int, unit: str) -> Iterator[Callback]:
             shown.extend(_start(stack, label, total, unit, done))
 
     with ExitStack() as stack:
+        if at_once:
+            shown.extend(_start(stack, label, total, unit, 0))
         yield advance
 
 
