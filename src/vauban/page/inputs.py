@@ -75,7 +75,9 @@ def _selected(own: Any) -> Any:
     from vauban.specs import Spec
 
     if Spec.parse(own.spec).name not in KINDS:
-        raise BadInput(f"the run names no data set that can be read again ({own.spec}); give it by --data, in Python data=")
+        raise BadInput(
+            f"the run names no data set that can be read again ({own.spec}); give it by --data, in Python data="
+        )
     rule = getattr(own, "selection", None)
     if rule is None or rule.every is None:
         return load(own.spec)
