@@ -54,6 +54,7 @@ def test_an_alarm_ends_with_exit_code_1(certified: Path, tmp_path: Path, monkeyp
     stronger = "--views 8 --votes 200 --confirm-votes 1000 --attack minimal:steps=25 --seed 1 --limit 1"
     code, said = run(f"attack {certified} {stronger} --out {tmp_path / 'd'}")
     assert code == 1, said
+    assert "attacking 1 inputs\n" in said  # before anything was found
     assert "ALARM: inputs 0 have another answer inside their certified radius" in said
     assert "1 of 1 certificates are contradicted; at alpha = 0.01 each, at most 0.01 false ones are expected" in said
     command = json.loads((tmp_path / "d/alarm/alarm.json").read_text())["command"].removeprefix("vauban ")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vauban.cli import app
+from vauban.cli import app, common
 from vauban.runs.verify import verify_run
 
 SIGMA = "gaussian:sigma=0.5"
@@ -370,6 +370,20 @@ def test_pictures_of_sixteen_bits_are_certified_only_as_rounded_ones(tmp_path: P
 
 
 KINDS = {"mnist", "cifar10", "gtsrb", "idx", "images", "imagenet", "npz", "table"}
+
+
+@pytest.mark.parametrize("command", [["data"], ["reproduce", "--list"]])
+def test_a_reader_who_leaves_gets_no_error(command: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "vauban", *command], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_names_in_a_table_are_not_broken_into_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    common.print_table(["name", "what"], [["n" * 40, "w " * 200]], numbers=False)
+    assert "n" * 40 in capsys.readouterr().out
 
 
 def test_listings() -> None:

@@ -61,7 +61,9 @@ def test_compare_prints_differences_from_the_first_run(runs: list[Path], tmp_pat
     one, two = (vb.Run.open(run).certificates() for run in runs)
     found = told["runs"][1]["against_first"][1]
     assert found["difference"] == pytest.approx(two.accuracy(0.05) - one.accuracy(0.05))
-    assert "against the first" in vauban("compare", *runs, "--radii", "0", "--out", tmp_path / "t.tex")
+    said = vauban("compare", *runs, "--radii", "0", "--out", tmp_path / "t.tex")
+    assert "against the first" in said
+    assert f"table: {tmp_path / 't.tex'}" in said.splitlines()
     assert r"\begin{tabular}" in (tmp_path / "t.tex").read_text()
 
 

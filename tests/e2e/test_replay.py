@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 import vauban as vb
 from vauban import other_arithmetic
 from vauban.cli import app
+from vauban.cli.replaying import show
 from vauban.data import Dataset, load
 from vauban.engine.network import Network, scores_of
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import arrays_sha256, floats_from_hex, floats_hex, write_json
 from vauban.models import load as load_model
 from vauban.models import packaged
-from vauban.replay import replay, undetected
+from vauban.replay import Replay, replay, undetected
 from vauban.runs.store import read_record, write_claims
 from vauban.votes import BallotVotes
 
@@ -276,11 +277,16 @@ def test_the_draw_is_the_verifiers() -> None:
 def test_the_command_line(folders: dict[str, Path]) -> None:
     done = CliRunner().invoke(app, ["verify", str(folders["fixed"]), "--replay", "--inputs", "4"])
     assert done.exit_code == 0, done.output
-    assert "all 1,200 votes of 4 of 8 inputs are those in the folder" in done.output
+    assert "all 1,200 votes of 4 of 8 inputs are those in the folder. If votes of more than" in done.output
     assert "not announced" in done.output
     said = CliRunner().invoke(app, ["verify", str(folders["exact"]), "--json"])
     assert "cast by that model" in json.loads(said.stdout)["unproven"][0]
     assert "seed" not in " ".join(json.loads(said.stdout)["unproven"])  # exact claims have none
+
+
+def test_a_replay_of_all_inputs_leaves_none_open(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Replay(inputs=3, replayed=[0, 1, 2], votes=300, altered=0))
+    assert capsys.readouterr().out == "Replayed: all 300 votes of 3 of 3 inputs are those in the folder.\n"
 
 
 def test_a_number_is_a_seed_chosen_by_hand(tmp_path: Path, digits: Dataset) -> None:

@@ -34,7 +34,8 @@ def raising(problem: BaseException) -> Callable[[torch.Tensor], torch.Tensor]:
     [
         (
             CONVOLUTION,
-            r"; views have 1 channels, the first layer \(0, Conv2d\) wants 3\. A model that takes such views",
+            r"; views have 1 channels, the first layer \(0, Conv2d\) wants 3 "
+            r"\(pictures in files: give channels=3 in --data\)\. A model that takes such views",
         ),
         (DENSE, r"; views have 36 numbers, the first layer \(1, Linear\) wants 49\."),
         (DOUBLE, r"; views are float32, the first layer \(1, Linear\) wants float64\."),

@@ -120,6 +120,7 @@ def test_the_curve_says_its_numbers_under_the_pointer(browser: Any, digits: Path
     tab.page.wait_for_selector("#tooltip:not([hidden])")
     assert "certified of these inputs (%)" in tab.text("#tooltip")
     assert tab.page.locator(".card figure:has-text('closest attack')").count() == 2
+    assert "Not all inputs were attacked" in tab.text("#curve-text")
     tab.close()
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from vauban.files import sha256
 from vauban.page.contents import contents
 from vauban.page.pictures import data_urls, png
 from vauban.page.report import write_report
+from vauban.report.numbers import short_radius
 from vauban.runs.run import Run
 from vauban.smoothed import SmoothedClassifier
 
@@ -299,7 +301,7 @@ def test_inputs_that_cannot_be_found_are_left_out_with_a_word(gaussian: Path, tm
         images, [0, 0, 1, 0], n=100, out=tmp_path / "run", progress=False, seed=1
     )
     page = Run.open(tmp_path / "run").report(tmp_path / "report.html")
-    assert held(page)["runs"][0]["pictures"]["note"].startswith("Inputs are not shown")
+    assert "the run names no data set that can be read again (ndarray)" in held(page)["runs"][0]["pictures"]["note"]
     with pytest.raises(RunRefused):
         Run.open(gaussian).report(tmp_path / "no.html", data="mnist:split=train")
 
@@ -333,6 +335,14 @@ def test_a_report_without_views_needs_no_torch(gaussian: Path, tmp_path: Path) -
         f"Run.open({str(gaussian)!r}).report({str(tmp_path / 'report.html')!r}, views=0); print('torch' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+@needs_node
+def test_radii_are_shown_with_the_digits_of_the_command_line() -> None:
+    gallery = (files("vauban.page") / "assets" / "gallery.js").read_text()
+    radii = [138.46067, 1.23169, 0.0151559, 0.00965332, 0.000012345678]
+    shown = run(f"{gallery}; return given.map((radius) => V.gallery.shownRadius(radius, false));", radii)
+    assert [float(text) for text in shown] == [float(short_radius(radius)) for radius in radii]
 
 
 def test_pictures_are_made_smaller_until_they_fit() -> None:

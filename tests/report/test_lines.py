@@ -71,6 +71,12 @@ def test_lines_of_two_runs_have_different_labels() -> None:
         read_lines([same, same], {}, ["a", "a"])
 
 
+def test_an_attack_beside_a_run_says_how_many_inputs_it_is_about(tmp_path: Path) -> None:
+    folder = attack_folder(tmp_path / "mine", "l2", [(1, 1, "0.5"), (1, 1, "")])
+    labels = [line.label for line in read_lines([claims([0.3, 0.1, 0.7]), folder], {})]
+    assert labels == ["gaussian:sigma=0.5", "mine, 2 inputs under attack"]
+
+
 def test_runs_of_different_threats_share_no_picture() -> None:
     with pytest.raises(BadInput, match="different threats"):
         vb.plot(claims([0.3]), claims([2.0], "ablation:retained=45,features=784"))

@@ -219,9 +219,10 @@ def _all_results(
     pending = [left for chunk in chunks if (left := [i for i in chunk if int(subject.index[i]) not in results])]
     waiting = sum(map(len, pending))
     done = len(subject) - waiting
-    label = f"attacking {waiting} inputs" + (f" ({done} of {len(subject)} are done already)" if done else "")
+    label = f"attacking {waiting} inputs" + (f", {together} at a time" if waiting > together else "")
+    label += f" ({done} of {len(subject)} are done already)" if done else ""
     meter = _Meter(subject, budget)
-    with bar(label, waiting, "inputs", quiet=not progress) as advance:
+    with bar(label, waiting, "inputs", quiet=not progress, at_once=True) as advance:
         for chunk in pending:
             if meter.spent:
                 break

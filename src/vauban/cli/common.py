@@ -22,6 +22,7 @@ from vauban.report.progress import counter
 __all__ = ["counter", "progress"]
 
 INTERRUPTED = 130
+_LONGEST_NAME = 40  # characters in the first column of a table that are not broken into two lines
 
 debug: ContextVar[bool] = ContextVar("debug", default=False)
 """Whether the traceback of an error is shown; set by `vauban --debug`."""
@@ -168,6 +169,8 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 )
                 raise typer.Exit(2) from None
             except OSError as problem:
+                if isinstance(problem, BrokenPipeError) and _nobody_reads():
+                    raise  # typer ends the process with exit code 1 and without a word
                 where = f"{problem.filename}: " if problem.filename and problem.strerror else ""
                 _show_error(problem, f"{where}{problem.strerror or problem}")
                 raise typer.Exit(1) from None
@@ -191,6 +194,18 @@ def example(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         return run
 
     return wrap
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of standard output has left, as `head` does."""
+    import select
+
+    try:
+        watched = select.poll()
+        watched.register(sys.stdout.fileno(), 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in watched.poll(0))
+    except (AttributeError, OSError):  # Windows has no poll; a stream in memory has no number
+        return False
 
 
 def _show_error(problem: BaseException, text: str) -> None:
@@ -238,7 +253,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headers: list[str], rows: list[list[str]], title: str | None = None, numbers: bool = True) -> None:
-    """Print an aligned table; `numbers`: whether all columns but the first are aligned to the right."""
+    """Print an aligned table; `numbers`: whether all columns but the first are aligned to the right.
+
+    The first column, if it holds names that are not too long, is not broken: a name in two lines cannot be copied.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table
@@ -248,12 +266,15 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     for i, column in enumerate(table.columns):
         column.justify = "right" if i and numbers else "left"
         column.overflow = "fold"
+    table.columns[0].no_wrap = all(len(row[0]) <= _LONGEST_NAME for row in rows)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    if title:
-        console.print(Text(title))
-    console.print(table)
+    with console.capture() as captured:  # rich itself would end the process where nobody reads on
+        if title:
+            console.print(Text(title))
+        console.print(table)
+    typer.echo(captured.get(), nl=False)
 
 
 def duration(seconds: float) -> str:

@@ -108,6 +108,8 @@ def compare(
         return
     threat_ = lines[0].threat
     common.print_table(headers(shown), table_rows(rows), title=f"{threat_.metric.rstrip(',')} ({threat_.unit})")
+    if out is not None:
+        typer.echo(f"table: {out}")
 
 
 def _lines(

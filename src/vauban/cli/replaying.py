@@ -83,10 +83,14 @@ def show(replayed: Replay | PartsReplay) -> None:
 def _show_inputs(replayed: Replay) -> None:
     rounding = replayed.rounding
     but, beyond = ("", "") if rounding is None else (", but for near ties", " elsewhere than there")
+    drawn = len(replayed.replayed)
+    some = (
+        f" If votes of more than {replayed.altered} inputs had been altered{beyond}, this would have failed with probability "
+        "0.99 or more; of an input that was not drawn it says nothing."
+    )
     typer.echo(
-        f"Replayed: all {replayed.votes:,} votes of {len(replayed.replayed)} of {replayed.inputs} inputs are those in the "
-        f"folder{but}. If votes of more than {replayed.altered} inputs had been altered{beyond}, this would have failed with "
-        "probability 0.99 or more; of an input that was not drawn it says nothing."
+        f"Replayed: all {replayed.votes:,} votes of {drawn} of {replayed.inputs} inputs are those in the folder{but}."
+        f"{some if drawn < replayed.inputs else ''}"
     )
     if rounding is None:
         return

@@ -113,7 +113,10 @@ def _list(entries: list[Any], json: bool) -> None:
         return
     rows = []
     for one in entries:
-        runs = {"runs": f"{len(one.points())} runs", "analytic": "formulas", "commands": "commands"}[one.kind]
+        points = len(one.points()) if one.kind == "runs" else 0
+        runs = {"runs": "1 run" if points == 1 else f"{points} runs", "analytic": "formulas", "commands": "commands"}[
+            one.kind
+        ]
         rows.append([one.name, one.title, runs + (", --quick" if one.is_mnist else ""), one.source])
     common.print_table(["name", "what", "made by", "source"], rows, numbers=False)
 

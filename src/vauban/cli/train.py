@@ -305,7 +305,7 @@ def _print_result(out: Path, how: str, spec: str, trained: Trained, json: bool) 
         typer.echo(f"accuracy on training views: {accuracy:.1%}")
     if best is not None:
         typer.echo(
-            f"held-out pictures certified at {best.radius:.4g}: {best.certified:.1%} (step {trained.step}, an estimate)"
+            f"held-out inputs certified at {best.radius:.4g}: {best.certified:.1%} (step {trained.step}, an estimate)"
         )
     typer.echo(f"weights in {out}; certify with {how}")
 

@@ -55,9 +55,14 @@ def _mismatch(model: nn.Module, views: torch.Tensor) -> str:
         twice = _twice(views[0].numel(), layer.in_features)
         return "" if fits else f"; views have {views[0].numel()} numbers, {first} {layer.in_features}{twice}"
     if views.dim() == layer.weight.dim() and views.shape[1] != layer.in_channels:
-        twice = _twice(views.shape[1], layer.in_channels)
-        return f"; views have {views.shape[1]} channels, {first} {layer.in_channels}{twice}"
+        found, wanted = views.shape[1], layer.in_channels
+        return f"; views have {found} channels, {first} {wanted}{_twice(found, wanted) or _colours(found, wanted)}"
     return ""
+
+
+def _colours(found: int, wanted: int) -> str:
+    """What to do where a model of grey pictures is given colours, or the other way round."""
+    return f" (pictures in files: give channels={wanted} in --data)" if {found, wanted} == {1, 3} else ""
 
 
 def _twice(found: int, wanted: int) -> str:

@@ -70,8 +70,14 @@ def _images(run: OpenedRun, data: Any) -> tuple[NDArray[Any], list[str]]:
 def _selected(own: Any) -> Any:
     """The data set that a manifest names, or the part of it that its rule selects."""
     from vauban.data import load
+    from vauban.data.kinds import KINDS
     from vauban.data.registry import load_some
+    from vauban.specs import Spec
 
+    if Spec.parse(own.spec).name not in KINDS:
+        raise BadInput(
+            f"the run names no data set that can be read again ({own.spec}); give it by --data, in Python data="
+        )
     rule = getattr(own, "selection", None)
     if rule is None or rule.every is None:
         return load(own.spec)

@@ -78,7 +78,7 @@ def line_of_attack(folder: Path, group: int = 0) -> Line:
         label="",
         threat=threat,
         kind="attack",
-        facts={"folder": f"{folder.name}, under attack"},
+        facts={"folder": f"{folder.name}, {len(distance):,} inputs under attack"},
         group=group,
     )
 
@@ -200,7 +200,8 @@ def _labelled(lines: Sequence[Line], labels: Sequence[str] | None) -> list[Line]
                 f"{len(labels)} labels ({', '.join(labels)}) for {len(lines)} lines: give one for each, all different"
             )
         return [replace(line, label=label) for line, label in zip(lines, labels, strict=True)]
-    differ = [name for name in _SHOWN if len({line.facts.get(name) for line in lines}) > 1]
+    claimed = [line for line in lines if line.kind != "attack"]  # of an attack only its folder is known
+    differ = [name for name in _SHOWN if len({line.facts.get(name) for line in claimed}) > 1]
     told = [name for name in differ if name not in ("model", "inputs", "folder")]
     tries = [told, *([*told, name] for name in ("folder", "model", "inputs") if name in differ), differ]
     chosen = next((names for names in tries if _tell_apart(lines, names)), differ)

@@ -68,18 +68,20 @@ def reporting(
 
 
 @contextmanager
-def bar(label: str, total: int, unit: str, quiet: bool = False) -> Iterator[Callback]:
+def bar(label: str, total: int, unit: str, quiet: bool = False, at_once: bool = False) -> Iterator[Callback]:
     """Show progress with rate and time left, once the work has taken two seconds; yields a callback for the amount of work
-    done."""
+    done. `at_once`: show the label before any work is done, where the first part takes long."""
     if quiet or total == 0:
         yield lambda _: None
     elif sys.stderr.isatty():
-        yield from _bar(label, total, unit)
+        yield from _bar(label, total, unit, at_once)
     else:
+        if at_once:
+            print(label, file=sys.stderr, flush=True)
         yield from _lines(label, total, unit)
 
 
-def _bar(label: str, total: int, unit: str) -> Iterator[Callback]:
+def _bar(label: str, total: int, unit: str, at_once: bool = False) -> Iterator[Callback]:
     from contextlib import ExitStack
 
     began, done = time.monotonic(), 0
@@ -94,7 +96,18 @@ def _bar(label: str, total: int, unit: str) -> Iterator[Callback]:
             shown.extend(_start(stack, label, total, unit, done))
 
     with ExitStack() as stack:
+        if at_once:
+            shown.extend(_start(stack, label, total, unit, 0))
         yield advance
+
+
+def _rate(each_second: float) -> str:
+    """A rate as text; a slow one by the minute.
+
+    >>> _rate(1407.2), _rate(0.15), _rate(0)
+    ('1,407/s', '9/min', '0/s')
+    """
+    return f"{each_second * 60:,.0f}/min" if 0 < each_second < 2 else f"{each_second:,.0f}/s"
 
 
 def _start(stack: Any, label: str, total: int, unit: str, done: int) -> tuple[Any, Any]:
@@ -105,7 +118,7 @@ def _start(stack: Any, label: str, total: int, unit: str, done: int) -> tuple[An
 
     class Rate(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(f"{task.completed:,.0f}/{task.total:,.0f} {unit}  {task.speed or 0:,.0f}/s")
+            return Text(f"{task.completed:,.0f}/{task.total:,.0f} {unit}  {_rate(task.speed or 0)}")
 
     columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TextColumn("left"))
     console = Console(stderr=True)
@@ -125,7 +138,7 @@ def _lines(label: str, total: int, unit: str, every: float = _EVERY) -> Iterator
         if now - reported >= every:
             reported, rate = now, done / (now - began)
             left = (total - done) / rate
-            print(f"{label}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left:,.0f} s left", file=sys.stderr, flush=True)
+            print(f"{label}: {done:,}/{total:,} {unit}, {_rate(rate)}, {left:,.0f} s left", file=sys.stderr, flush=True)
 
     yield advance
 
@@ -142,7 +155,7 @@ def counter(label: str, unit: str, quiet: bool = False, every: float = _EVERY) -
         now = time.monotonic()
         if now - reported >= every and not quiet:
             reported = now
-            print(f"{done:,} {unit}, {done / (now - began):,.0f}/s", file=sys.stderr, flush=True)
+            print(f"{done:,} {unit}, {_rate(done / (now - began))}", file=sys.stderr, flush=True)
 
     if not quiet:
         print(label, file=sys.stderr, flush=True)

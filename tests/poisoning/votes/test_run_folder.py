@@ -70,7 +70,7 @@ def test_an_opened_run(run: Path, tmp_path: Path) -> None:
     assert opened.manifest.settings.k == 1
     assert opened.manifest.training["command"] == "elsewhere"
     assert len(opened) == 4
-    assert "not said, hash:partitions=11, plurality, 4 inputs" in repr(opened)
+    assert "inputs without a name, hash:partitions=11, plurality, 4 inputs" in repr(opened)
     assert opened.certificates() == derive(opened.votes, LABELS, index=INDEX)
     assert opened.certificates(k=2) == derive(opened.votes, LABELS, k=2, index=INDEX)
     assert opened.to_pandas()["truth"].tolist() == LABELS

@@ -23,7 +23,7 @@
   function shownRadius(radius, whole) {
     if (radius === null) return "none";
     if (whole || radius === 0) return radius.toLocaleString("en");
-    const digits = radius >= 0.01 ? 4 : 9;
+    const digits = Math.min(Math.max(4, 3 - Math.floor(Math.log10(radius))), 9);
     return (Math.floor(radius * 10 ** digits) / 10 ** digits).toFixed(digits);
   }
 

@@ -94,8 +94,11 @@
     const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: current().rho };
     const sampled = group().some((run) => !run.exact);
     const thin = ` Thin line: how many of these inputs keep their label at least, with confidence ${1 - current().rho} for all radii at once.`;
-    const dashed = " Dashed: attacked inputs for which no other answer was found at this distance, which proves nothing.";
-    byId("curve-text").textContent = `Thick line: inputs certified at a radius.${sampled ? thin : ""}${curves.some((one) => one.attack) ? dashed : ""}`;
+    const attacked = group().filter((run) => run.attack && run.attack.threat === run.threat.name);
+    const some = attacked.some((run) => Object.keys(run.attack.inputs).length < run.inputs.length);
+    const fewer = some ? " Not all inputs were attacked: a dashed line may lie below a thick one without contradicting it." : "";
+    const dashed = ` Dashed: attacked inputs for which no other answer was found at this distance, which proves nothing.${fewer}`;
+    byId("curve-text").textContent = `Thick line: inputs certified at a radius.${sampled ? thin : ""}${attacked.length ? dashed : ""}`;
     byId("curve").drawn = V.charts.curve(byId("curve"), curves, settings);
   }
 
@@ -340,7 +343,7 @@
 
   async function start() {
     byId("title").textContent = contents.title;
-    byId("subtitle").textContent = runs.map((run) => `${run.inputs.length.toLocaleString("en")} inputs, ${run.threat.metric}`).join(" · ");
+    byId("subtitle").textContent = runs.map((run) => `${run.inputs.length.toLocaleString("en")} inputs, ${run.threat.metric.replace(/,$/, "")}`).join(" · ");
     themes();
     V.gallery.filters(() => {
       state.page = 0;

@@ -8,7 +8,7 @@ from vauban.poisoning.votes.certificates import PoisoningCertificates
 from vauban.poisoning.votes.collective import CollectiveClaim, collective_claim
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import PoisoningManifest
-from vauban.poisoning.votes.run_folder import PoisoningRecord
+from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord
 from vauban.runs.opened import OpenedRun
 
 
@@ -59,7 +59,8 @@ class PoisoningRun(OpenedRun):
     @property
     def title(self) -> str:
         """What the run is about, in a line."""
-        return f"{self.manifest.data.spec}, {self.manifest.partition}"
+        spec = self.manifest.data.spec
+        return f"{'inputs without a name' if spec == NO_SPEC else spec}, {self.manifest.partition}"
 
     def __repr__(self) -> str:
         return f"PoisoningRun({str(self.path)!r}: {self.title}, {self.manifest.settings.aggregate}, {len(self)} inputs)"

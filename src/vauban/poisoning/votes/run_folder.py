@@ -26,6 +26,8 @@ from vauban.runs.verify import check_sealed
 
 BALLOTS = "ballots.npz"
 NO_SPEC = "not said"
+"""The text form of a data set that has none: arrays given in Python, or votes of another tool."""
+
 _LARGEST = 1 << 34  # bytes of all arrays of votes, unpacked
 
 
