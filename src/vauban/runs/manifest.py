@@ -266,7 +266,11 @@ def _checked(manifest: Manifest) -> Manifest:
     if data.features is not None and (len(data.features),) != data.shape:
         raise ValueError("the names of features, one for each")
     if inputs.standardised is not None:
-        Standardisation.from_json(inputs.standardised).check_shape(data.shape)
+        stats = Standardisation.from_json(inputs.standardised)
+        stats.check_shape(data.shape)
+        stats.refuse_own(data.selection, data.sha256, data.spec)
+        if inputs.levels is not None or inputs.range is not None:
+            raise ValueError("the grid or the range of inputs, and standardised ones have neither")
     backend = manifest.compute.backend
     if backend is not None and not (isinstance(backend, dict) and isinstance(backend.get("name"), str)):
         raise ValueError("the backend, which has a name")
