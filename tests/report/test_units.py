@@ -10,6 +10,7 @@ import torch
 import vauban as vb
 from vauban.data import Dataset
 from vauban.errors import BadInput, Lie
+from vauban.formats.choice import results_of_run
 from vauban.page.contents import contents
 from vauban.replay import replay
 from vauban.report.lines import read_lines
@@ -132,3 +133,12 @@ def test_a_table_said_to_be_floats_as_given_is_found_by_replay(tmp_path: Path) -
     certified(table, "gaussian:sigma=0.1", input_range=None, arithmetic="float", cut=0.4, out=tmp_path / "run")
     with pytest.raises(Lie):
         replay(tmp_path / "run", First(0.4), as_floats, inputs=None, progress=False)
+
+
+def test_files_of_other_tools_are_written_with_a_note_on_units(tmp_path: Path) -> None:
+    x, y, stats = rows(2), [0, 1, 0, 1], Standardisation.of(rows(1, 50))
+    certified(x, "gaussian:sigma=1", y, input_range=None, standardise=stats, out=tmp_path / "scaled")
+    certified(x, "gaussian:sigma=1", y, input_range=None, out=tmp_path / "plain")
+    for layout in ("cohen", "topk"):
+        assert SCALED in results_of_run(tmp_path / "scaled", layout).notes[-1]
+        assert results_of_run(tmp_path / "plain", layout).notes == ()

@@ -20,7 +20,7 @@ from vauban.laws.law import Law
 from vauban.poisoning import Ensemble, Partition, SklearnTrainer
 from vauban.poisoning.votes import poisoning_manifest, run_folder
 from vauban.poisoning.votes.run_folder import InputSource
-from vauban.report.wording import wording
+from vauban.report.wording import spoken, wording
 from vauban.runs import manifest as manifests
 from vauban.runs.sections import Selection
 from vauban.runs.store import PICTURE, read_record, write_claims
@@ -231,7 +231,8 @@ def bound(folder: Path, raw: Json) -> str:
 def _derive(raw: Json) -> None:
     """Everything in the manifest that follows from its other fields."""
     method = manifests.parse(raw).method
-    raw["threat"] = manifests.threat_entries(method.law.threat)
+    made = manifests.parse(raw)
+    raw["threat"] = manifests.threat_entries(spoken(method.law.threat, made.inputs, made.data))
     raw["method"] = {"name": method.name, **method.describe()}
     if isinstance(method.law, Law):
         raw["inputs"]["deviation_per_view"] = method.law.deviation(raw["data"]["shape"], raw["inputs"]["levels"])

@@ -18,7 +18,7 @@ from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.registry import Origin
-from vauban.report.wording import wording
+from vauban.report.wording import spoken, wording
 from vauban.runs.sections import ComputeSection, DataSection, InputSection, ModelSection, SeedSection, Selection
 from vauban.seed import ANNOUNCED
 from vauban.seed import KINDS as SEED_KINDS
@@ -157,7 +157,7 @@ def compose(
     bare = Manifest(
         schema=SCHEMA,
         claim="",
-        threat=threat_entries(method.law.threat),
+        threat=threat_entries(spoken(method.law.threat, inputs, data)),
         smoothing=smoothing,
         settings=method.settings,
         method_name=method.name,
