@@ -130,13 +130,12 @@ def prepare(
     if not values.is_floating_point():
         raise BadInput(f"inputs of type {values.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
     _refuse(values.isnan(), "contains NaN", first)
-    if input_range is None:
-        _refuse(values.isinf(), "contains infinite numbers", first)
     if input_range is not None:
         low, high = input_range
         outside = (values < low) | (values > high)
         advice = "divide 8-bit values by 255, and normalise inside the model"
         _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}", first)
+    _refuse(values.float().isinf(), "contains numbers that are infinite in float32", first)
     steps = (values.double() * LEVELS).round()
     off = (values.double() * LEVELS - steps).abs() > ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
@@ -164,7 +163,9 @@ def _standardised(x: Any, arithmetic: str, input_range: Any, by: Standardisation
     values = read.values
     raw = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
     by.refuse_own(None, arrays_sha256(raw, None), "this table")
-    return Inputs(torch.from_numpy(by.applied(values.numpy())), None)
+    scaled = torch.from_numpy(by.applied(values.numpy()))
+    _refuse(scaled.isinf(), "is standardised to numbers that are infinite in float32")
+    return Inputs(scaled, None)
 
 
 def _streamed(x: Streamed, arithmetic: str, input_range: tuple[float, float] | None) -> Inputs:

@@ -105,4 +105,5 @@ class Standardisation:
     def applied(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Standardised values [m, features]."""
         self.check_shape(values.shape[1:])
-        return ((values.astype(np.float64) - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
+        with np.errstate(over="ignore"):  # beyond float32 they are infinite, which whoever asked refuses
+            return ((values.astype(np.float64) - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
