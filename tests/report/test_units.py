@@ -114,7 +114,11 @@ def test_converted_claims_keep_the_condition_on_the_mass() -> None:
 
 def test_runs_of_other_units_are_not_drawn_together(tmp_path: Path) -> None:
     x, y = rows(2), [0, 1, 0, 1]
-    for name, stats in (("a", Standardisation.of(rows(1, 50))), ("b", Standardisation.of(rows(3, 50))), ("plain", None)):
+    for name, stats in (
+        ("a", Standardisation.of(rows(1, 50))),
+        ("b", Standardisation.of(rows(3, 50))),
+        ("plain", None),
+    ):
         certified(x, "gaussian:sigma=1", y, input_range=None, standardise=stats, out=tmp_path / name)
     for name, sigma in (("c", [1.0, 2.0]), ("d", [2.0, 1.0])):
         certified(x, vb.Gaussian(sigma), y, input_range=None, out=tmp_path / name)
@@ -122,13 +126,22 @@ def test_runs_of_other_units_are_not_drawn_together(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="in different units"):
             read_lines([tmp_path / name for name in pair], {}, None)
     assert SCALED in read_lines([tmp_path / "a"], {}, None)[0].threat.unit
+    pages = [contents(vb.Run.open(tmp_path / name))["threat"]["scale"] for name in ("a", "b", "c", "d", "plain")]
+    assert len(set(pages)) == 5
+    assert pages[-1] == ""
 
 
 def test_a_table_said_to_be_floats_as_given_is_found_by_replay(tmp_path: Path) -> None:
     images = np.array([[10, 3], [200, 3]], np.uint8)
     table = Dataset(images, np.array([0, 1]), 2, ("a", "b"), "codes", True, features=("size", "age"))
     as_floats = Dataset(
-        (images / np.float32(255)).astype(np.float32), table.labels, 2, ("a", "b"), "codes", True, features=table.features
+        (images / np.float32(255)).astype(np.float32),
+        table.labels,
+        2,
+        ("a", "b"),
+        "codes",
+        True,
+        features=table.features,
     )
     certified(table, "gaussian:sigma=0.1", input_range=None, arithmetic="float", cut=0.4, out=tmp_path / "run")
     with pytest.raises(Lie):

@@ -93,7 +93,7 @@ def damaged() -> Dataset:
         return whole.images[number]
 
     streamed: Any = Streamed(Source(12, read, lambda number: f"{number}.png"), workers=0)
-    taken = Selection(12, "names of files".encode().hex().ljust(64, "0"), every=1)
+    taken = Selection(12, b"names of files".hex().ljust(64, "0"), every=1)
     return replace(whole, images=streamed, taken=taken)
 
 
@@ -136,8 +136,18 @@ RUNS: dict[str, Json] = {
     "float": {"smoothing": "gaussian:sigma=0.25", "n": 100, "alpha": 0.01, "arithmetic": "float"},
     "rows": {"smoothing": "gaussian:sigma=0.25", "n": 200, "alpha": 0.01, "model": ByRow()},
     "counts": {"smoothing": "splitting:sigma=0.1", "keep": "counts"},
-    "shuffled": {"smoothing": "gaussian:sigma=0.25", "n": 100, "alpha": 0.01, "data": pictures().select(2, 5, shuffle=3)},
-    "skipped": {"smoothing": "gaussian:sigma=0.25", "n": 100, "alpha": 0.01, "data": damaged().select(2, 6).without([4])},
+    "shuffled": {
+        "smoothing": "gaussian:sigma=0.25",
+        "n": 100,
+        "alpha": 0.01,
+        "data": pictures().select(2, 5, shuffle=3),
+    },
+    "skipped": {
+        "smoothing": "gaussian:sigma=0.25",
+        "n": 100,
+        "alpha": 0.01,
+        "data": damaged().select(2, 6).without([4]),
+    },
     "standardised": {
         "smoothing": "gaussian:sigma=0.25",
         "n": 100,

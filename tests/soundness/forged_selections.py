@@ -1,4 +1,4 @@
-"""Forgeries of kept counts and gzipped votes, of shuffled and skipped inputs, and of the statistics that features are scaled by."""
+"""Forgeries of kept counts and gzipped votes, of shuffled and skipped inputs, and of statistics that scale features."""
 
 from __future__ import annotations
 
@@ -61,13 +61,31 @@ COUNT_FORGERIES = [
     counts("a vote added to kept counts", raised, "verify", "its counts sum to|counts .* votes of"),
     counts("a kept count below zero", lambda found: found[0].update(counts={"0": -1, "1": 53}), "verify", "it counts"),
     counts("a kept count of half a vote", lambda found: found[0].update(counts={"0": 0.5}), "verify", "it counts"),
-    counts("kept counts of a class that does not exist", lambda found: found[0].update(counts={"3": 1}), "verify", "class 3"),
+    counts(
+        "kept counts of a class that does not exist",
+        lambda found: found[0].update(counts={"3": 1}),
+        "verify",
+        "class 3",
+    ),
     counts("kept counts of an input twice", lambda found: [*found, found[0]], "verify", "is counted twice"),
     counts("kept counts of an input left out", lambda found: found[1:], "verify", "only 5 of its 6 inputs"),
-    counts("kept counts of an input that is not there", lambda found: found[0].update(input=1), "verify", "not in the manifest"),
+    counts(
+        "kept counts of an input that is not there",
+        lambda found: found[0].update(input=1),
+        "verify",
+        "not in the manifest",
+    ),
     counts("kept counts in another order of lines", lambda found: found[::-1], "no harm", "the same claims"),
-    Forgery("the last line of kept counts torn", "counts", text(COUNTS, lambda old: old[:-1]), "verify", "inputs|within a line"),
-    Forgery("kept counts without their setting", "counts", manifest(without("settings.keep")), "verify", "only 0 of its 6"),
+    Forgery(
+        "the last line of kept counts torn",
+        "counts",
+        text(COUNTS, lambda old: old[:-1]),
+        "verify",
+        "inputs|within a line",
+    ),
+    Forgery(
+        "kept counts without their setting", "counts", manifest(without("settings.keep")), "verify", "only 0 of its 6"
+    ),
     Forgery("kept counts said to be ballots", "counts", manifest(put("settings.keep", "ballots")), "verify", "keep"),
     Forgery("kept counts in a sampled run", "fixed", manifest(put("settings.keep", "counts")), "verify", "keep"),
     Forgery(
@@ -110,8 +128,20 @@ PACKED_FORGERIES = [
     Forgery("votes gzipped", "fixed", packed(lambda old: old), "no harm", "the same claims"),
     Forgery("gzipped votes beside the votes", "fixed", packed(lambda old: old, keep=True), "verify", "both exist"),
     Forgery("gzipped votes cut off", "fixed", packed(lambda old: old[:-12]), "verify", "is cut off"),
-    Forgery("gzipped votes with a second file behind them", "fixed", packed(lambda old: old + old), "verify", "more than one"),
-    Forgery("gzipped votes with a wrong checksum", "fixed", packed(lambda old: old[:-8] + b"\0" * 8), "verify", "be unpacked"),
+    Forgery(
+        "gzipped votes with a second file behind them",
+        "fixed",
+        packed(lambda old: old + old),
+        "verify",
+        "more than one",
+    ),
+    Forgery(
+        "gzipped votes with a wrong checksum",
+        "fixed",
+        packed(lambda old: old[:-8] + b"\0" * 8),
+        "verify",
+        "be unpacked",
+    ),
     Forgery("gzipped votes that are no gzip", "fixed", packed(lambda old: b"votes"), "verify", "be unpacked"),
     Forgery(
         "gzipped votes with a line less",
@@ -184,7 +214,9 @@ SKIPPED_FORGERIES = [
     skipped("`skipped` becomes `[]`", put(SKIPPED, []), "verify", "each is listed once"),
     skipped("`skipped` becomes `'4'`", put(SKIPPED, "4"), "verify", "a list of whole numbers"),
     skipped("`skipped` becomes `[4.0]`", put(SKIPPED, [4.0]), "verify", "a list of whole numbers"),
-    Forgery("an input that was read said to be unreadable", "skipped", hide_8, "verify --data", "can be read", data=damaged),
+    Forgery(
+        "an input that was read said to be unreadable", "skipped", hide_8, "verify --data", "can be read", data=damaged
+    ),
 ]
 
 
@@ -216,10 +248,17 @@ SCALED_FORGERIES = [
     scaled("a scale below zero", put(f"{STATS}.scale", [-1.0, 1.0]), "verify", "scales are above zero"),
     scaled("a scale that is no number", put(f"{STATS}.scale", ["1", 1.0]), "verify", "a mean and a scale"),
     scaled("a scale for one feature of two", put(f"{STATS}.scale", [1.0]), "verify", "a mean and a scale"),
-    scaled("statistics of three features", both(put(f"{STATS}.scale", [1.0] * 3), put(f"{STATS}.mean", [0.0] * 3)), "verify", "has 3 features"),
+    scaled(
+        "statistics of three features",
+        both(put(f"{STATS}.scale", [1.0] * 3), put(f"{STATS}.mean", [0.0] * 3)),
+        "verify",
+        "has 3 features",
+    ),
     scaled("statistics of the certified inputs", own_statistics, "verify", "are its own"),
     scaled("statistics said to come from elsewhere", put(f"{STATS}.from", "elsewhere"), "nothing", TOLD),
-    scaled("a range of standardised features", put("inputs.range", [0.0, 1.0]), "verify", "standardised ones have neither"),
+    scaled(
+        "a range of standardised features", put("inputs.range", [0.0, 1.0]), "verify", "standardised ones have neither"
+    ),
     scaled(
         "standardised features said to be divided by 255",
         put("inputs.preprocessing", "8-bit values divided by 255"),

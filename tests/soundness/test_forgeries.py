@@ -48,9 +48,9 @@ What he cannot do is to let that model, on those inputs and with that seed, cast
 
 A replay of some inputs finds a forged vote only if its input is drawn, see [seeds-and-replay.md](seeds-and-replay.md). Runs:
 *fixed*, *chosen* (labels by votes), *sequential*, *exact*, *float* (inputs off the grid), *rows* (scores that depend on the
-row), *random* (a model that is random by design), *counts* (exact, counts kept in place of ballots), *shuffled*, *skipped* (a file
-that cannot be read), *standardised* (features scaled by statistics of other data), *announced*; of poisoning *parts*, *runoff* and *spread* (base classifiers that
-share samples).
+row), *random* (a model that is random by design), *counts* (exact, counts kept in place of ballots), *shuffled*, *skipped* (a
+file that cannot be read), *standardised* (features scaled by statistics of other data), *announced*; of poisoning *parts*,
+*runoff* and *spread* (base classifiers that share samples).
 
 """
 PAGE = Path(__file__).parents[2] / "docs" / "forgeries.md"

@@ -134,7 +134,7 @@ def make_desk(
     base = load_model(chosen, weights, device, allow_random=allow_random)
     if METADATA in getattr(base, "metadata", {}):
         raise BadInput(
-            f"{chosen} was trained on features scaled by statistics that its file holds, and the service takes inputs as they are: "
+            f"{chosen} was trained on features scaled by statistics that its file holds, and the service scales none: "
             "use vauban certify, or serve a model with its scaling inside"
         )
     if input is not None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
 from vauban.files import read_json
-from vauban.report.wording import threat_of
-from vauban.threats import L2_SCALED, Threat, named
+from vauban.report.wording import scale_of, threat_of
+from vauban.threats import Threat, named
 
 ATTACK_SETTINGS, ATTACK_TABLE = "attack.json", "table.csv"
 _SHOWN = ("smoothing", "partition", "model", "data", "k", "votes", "alpha", "bounds", "aggregate", "inputs", "folder")
@@ -182,18 +182,9 @@ def _facts(claims: Claims, data: str, folder: str) -> dict[str, str]:
     return facts
 
 
-def _scale(line: Line) -> Any:
-    """By what the numbers of an input are divided before a radius is measured: standardisation, and sigmas of their own."""
-    manifest = getattr(getattr(line.claims, "record", None), "manifest", None)
-    stats = getattr(getattr(manifest, "inputs", None), "standardised", None)
-    sigmas = line.claims.law.spec if isinstance(line.claims, Certificates) and line.threat.name == L2_SCALED.name else None
-    return None if stats is None else (stats["mean"], stats["scale"]), sigmas
-
-
 def _refuse_other_threats(lines: Sequence[Line]) -> None:
     first = lines[0]
-    claimed = [line for line in lines if line.claims is not None]
-    if any(_scale(line) != _scale(claimed[0]) for line in claimed):
+    if len({scale_of(line.claims) for line in lines if line.claims is not None}) > 1:
         raise BadInput(
             "these runs measure radii in different units: their features are standardised by other statistics, or have other "
             "sigmas of their own; draw them apart"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vauban.certificates import sentence
+from vauban.files import canonical, sha256
 from vauban.report.numbers import confidence
 from vauban.runs.sections import DIVIDED
 from vauban.threats import L2_SCALED
@@ -49,6 +50,16 @@ def threat_of(claims: Claims) -> Threat:
     manifest = getattr(getattr(claims, "record", None), "manifest", None)
     inputs = getattr(manifest, "inputs", None)
     return claims.threat if inputs is None else spoken(claims.threat, inputs, manifest.data)  # type: ignore[union-attr]
+
+
+def scale_of(claims: Claims) -> str:
+    """A hash of what numbers are divided by before a radius measures them: a standardisation, and sigmas of their own. Empty
+    where they are not; radii of claims with other hashes are in other units."""
+    inputs = getattr(getattr(getattr(claims, "record", None), "manifest", None), "inputs", None)
+    stats = getattr(inputs, "standardised", None)
+    by = [] if stats is None else [stats["mean"], stats["scale"]]
+    by += [str(claims.law.spec)] if claims.threat.name == L2_SCALED.name else []  # type: ignore[attr-defined]
+    return sha256(canonical(by).encode())[:16] if by else ""
 
 
 def covered(threat: Threat, radius: str, inputs: InputSection, data: DataSection) -> str:

@@ -170,9 +170,7 @@ class Served:
         template, classes = asked.template, self.smoothed.num_classes
         views, scores, kept = probed
         smoothed, deviation = self.smoothed, template.inputs.deviation_per_view
-        read = asked.batch.inputs.section(
-            smoothed.input_range, smoothed.smoothing.law, deviation, smoothed.standardise
-        )
+        read = asked.batch.inputs.section(smoothed.input_range, smoothed.smoothing.law, deviation, smoothed.standardise)
         manifest = manifests.compose(
             asked.method,
             smoothing=template.smoothing,

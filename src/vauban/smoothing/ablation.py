@@ -60,7 +60,9 @@ class Ablation(Smoothing):
             mean, std = (self._by_channel(value, shown) for value in (law.mean, law.std))
             scaled = (shown - mean) / std
             shown = torch.cat([scaled, 1 - scaled], dim=1)
-        if law.null == "standardised":  # no product: where scaling is beyond float32, infinity times 0 would show what is hidden
+        if (
+            law.null == "standardised"
+        ):  # no product: where scaling is beyond float32, infinity times 0 would show what is hidden
             views = torch.where(kept > 0, shown, 0.0)
         else:
             views = shown * kept
