@@ -11,6 +11,7 @@ import torch
 import vauban as vb
 from vauban.errors import BadInput, RunRefused
 from vauban.inputs import check_labels, collect, prepare
+from vauban.standardise import Standardisation
 
 PICTURES = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
 
@@ -139,3 +140,12 @@ def test_an_iterable_data_set_is_read_with_a_warning_and_a_run_needs_the_same_or
     assert certify([3, 1, 2], out=tmp_path / "run") == certs
     with pytest.raises(RunRefused, match=r"data\.sha256: the run has"):
         certify([2, 1, 3], out=tmp_path / "run")
+
+
+def test_numbers_that_float32_does_not_hold_are_refused() -> None:
+    for input_range in (None, (-1e300, 1e300)):
+        with pytest.raises(BadInput, match="input 1 contains numbers that are infinite in float32"):
+            prepare(np.array([[1.0], [1e100]]), "float", input_range)
+    tiny = Standardisation((0.0,), (1e-30,), "training", "0" * 64)
+    with pytest.raises(BadInput, match="is standardised to numbers that are infinite"):
+        prepare(np.array([[1e10]], dtype=np.float32), "float", None, by=tiny)

@@ -26,7 +26,7 @@ from vauban.laws.from_counts import radii_of_counts, refuse_too_few
 from vauban.laws.law import AnyLaw, Law
 from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.stopping.policies import Rule
-from vauban.threats import Threat, named
+from vauban.threats import Threat, converted
 from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
 
 UNIT_RANGE = (0.0, 1.0)
@@ -231,8 +231,7 @@ class Certificates(Claims):
         if mass is not None and not (target.startswith("wasserstein") and self.threat.name == "l1"):
             raise BadInput(f"mass plays no part from {self.threat.name} to {target}, only from l1 to wasserstein")
         radii = convert(self.radius, self.threat, target, shape, mass=mass)
-        other = named(target)
-        threat = other if other.integer else replace(other, ball=self.threat.ball)
+        threat = converted(self.threat, target)
         lost, notes = self.abstained | np.isnan(radii), (*self.notes, *implied(self.threat, target, shape))
         return replace(self, radius=radii, abstained=lost, converted=threat, notes=notes)
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
-from vauban.runs.sections import DataSection, Selection
+from vauban.runs.sections import AS_GIVEN, DIVIDED, DataSection, InputSection, Selection
 from vauban.standardise import Standardisation
 from vauban.streamed import Streamed
 from vauban.validation import check_index, check_labels
@@ -23,10 +24,26 @@ ON_GRID = 1e-4
 
 @dataclass(frozen=True)
 class Inputs:
-    """`values` [m, ...]: uint8 on the grid, float32 off it. `levels`: 255 on the grid, None off it."""
+    """`values` [m, ...]: uint8 on the grid, float32 off it. `levels`: 255 on the grid, None off it. `divided`: whether floats are
+    8-bit numbers divided by 255."""
 
     values: torch.Tensor
     levels: int | None
+    divided: bool = False
+
+    def section(
+        self, input_range: tuple[float, float] | None, law: Any, deviation: float, by: Standardisation | None
+    ) -> InputSection:
+        """What a manifest says of how these inputs are read; `input_range`: what floats may be."""
+        of_bytes = self.levels is not None or self.divided
+        return InputSection(
+            levels=self.levels,
+            arithmetic="grid" if self.levels is not None and law.on_grid else "float",
+            range=UNIT_RANGE if of_bytes else input_range,
+            deviation_per_view=deviation,
+            preprocessing=DIVIDED if of_bytes else AS_GIVEN,
+            standardised=None if by is None else by.to_json(),
+        )
 
     def check_with(self, check: Callable[[torch.Tensor], None]) -> None:
         """Call `check` with the inputs [m, ...], one after the other where they are streamed."""
@@ -109,17 +126,16 @@ def prepare(
     if values.dim() < 2 or values.numel() == 0:
         raise BadInput(f"inputs of shape {tuple(values.shape)}: a batch [inputs, ...] that is not empty is needed")
     if values.dtype == torch.uint8:
-        return Inputs(values, LEVELS) if arithmetic != "float" else Inputs(values.float() / LEVELS, None)
+        return Inputs(values, LEVELS) if arithmetic != "float" else Inputs(values.float() / LEVELS, None, True)
     if not values.is_floating_point():
         raise BadInput(f"inputs of type {values.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
     _refuse(values.isnan(), "contains NaN", first)
-    if input_range is None:
-        _refuse(values.isinf(), "contains infinite numbers", first)
     if input_range is not None:
         low, high = input_range
         outside = (values < low) | (values > high)
         advice = "divide 8-bit values by 255, and normalise inside the model"
         _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}", first)
+    _refuse(values.float().isinf(), "contains numbers that are infinite in float32", first)
     steps = (values.double() * LEVELS).round()
     off = (values.double() * LEVELS - steps).abs() > ON_GRID
     off |= (steps < 0) | (steps > LEVELS)
@@ -138,8 +154,18 @@ def _standardised(x: Any, arithmetic: str, input_range: Any, by: Standardisation
             f"standardised features have neither a grid nor a range, and arithmetic={arithmetic!r}, input_range={input_range} "
             "are given: use a sampled smoothing with input_range=None (--input-range none)"
         )
-    values = prepare(x, "float", None).values
-    return Inputs(torch.from_numpy(by.applied(values.numpy())), None)
+    read = prepare(x, "float", None)
+    if read.divided:
+        raise BadInput(
+            f"inputs of 8 bits, and the statistics of {by.source} are those of floats: give the table as floats, or do not "
+            "standardise it (--standardise none)"
+        )
+    values = read.values
+    raw = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+    by.refuse_own(None, arrays_sha256(raw, None), "this table")
+    scaled = torch.from_numpy(by.applied(values.numpy()))
+    _refuse(scaled.isinf(), "is standardised to numbers that are infinite in float32")
+    return Inputs(scaled, None)
 
 
 def _streamed(x: Streamed, arithmetic: str, input_range: tuple[float, float] | None) -> Inputs:
@@ -152,7 +178,8 @@ def _streamed(x: Streamed, arithmetic: str, input_range: tuple[float, float] | N
     def convert(one: np.ndarray) -> torch.Tensor:
         return prepare(one[None], how, input_range).values[0]
 
-    return Inputs(StreamedTensor(x, convert), LEVELS if how == "grid" else None)  # type: ignore[arg-type]
+    divided = how == "float" and x.dtype == np.uint8
+    return Inputs(StreamedTensor(x, convert), LEVELS if how == "grid" else None, divided)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from vauban.bounds.ranks import least_votes_with
-from vauban.certificates import UNIT_RANGE
 from vauban.engine.enumerator import Enumerator
 from vauban.engine.sampler import Sampler
 from vauban.errors import BadInput
@@ -18,7 +17,6 @@ from vauban.laws.from_counts import largest_radius, least_n
 from vauban.laws.law import Law
 from vauban.methods import CertifySettings, ExactMethod, FixedMethod, Method, SequentialMethod, method_for
 from vauban.report.wording import covered
-from vauban.runs.sections import InputSection
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing.random import Stream
@@ -94,10 +92,7 @@ def plan(
     law = smoothed.smoothing.law.for_shape(batch.shape)
     classes, deviation = smoothed.num_classes, smoothed.deviation(inputs)
     settings = CertifySettings.of(law, classes, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop)
-    stats, span = smoothed.standardise, smoothed.input_range if inputs.levels is None else UNIT_RANGE
-    read = InputSection(
-        inputs.levels, inputs.arithmetic, span, deviation, "", None if stats is None else stats.to_json()
-    )
+    read = inputs.section(smoothed.input_range, law, deviation, smoothed.standardise)
     common: dict[str, Any] = {
         "smoothing": str(smoothed.smoothing.spec),
         "threat": covered(law.threat, "the radius", read, batch.section(classes)),

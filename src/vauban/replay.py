@@ -189,6 +189,12 @@ def run_inputs(manifest: Manifest, smoothed: SmoothedClassifier, data: Any, y: A
         raise Lie(f"the true labels in the manifest are not those of {spec}")
     if own.shape != tuple(some.shape):
         raise Lie(f"the manifest speaks of inputs of shape {own.shape}; those of {spec} have {tuple(some.shape)}")
+    read = some.inputs.section(smoothed.input_range, smoothed.smoothing.law, 0.0, None)
+    if own.features is not None and read.preprocessing != manifest.inputs.preprocessing:
+        raise Lie(
+            f"the manifest says of the features {manifest.inputs.preprocessing!r}; those of {spec} are read as "
+            f"{read.preprocessing!r}"
+        )
     if some.sha256 != own.sha256:
         raise Lie(f"{spec}: inputs {own.index[:3]}… and their labels are not those of the run (sha256 differs)")
     return some

@@ -27,7 +27,7 @@ from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
-from vauban.runs.sections import InputSection, ModelSection
+from vauban.runs.sections import ModelSection
 from vauban.runs.store import FolderStore, MemoryStore
 from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
@@ -270,7 +270,7 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")
         batch = collect(x, y, index, self.prepare, self.num_classes)
         if self.standardise is not None:
-            self.standardise.refuse_own(batch.selection, batch.spec)
+            self.standardise.refuse_own(batch.selection, batch.sha256, batch.spec)
         return batch
 
     def prepare(self, x: Any) -> Inputs:
@@ -354,19 +354,11 @@ class SmoothedClassifier(AsModule):
             compile=getattr(sampler, "compiled", False) or None,
             rows_differ=rows_differ or None,
         )
-        on_grid = inputs.levels is not None
         probed = sampler.probe_entries(inputs.values)  # before the hash: a first call may fill what a model keeps
         return manifests.compose(
             method,
             smoothing=str(self.smoothing.spec),
-            inputs=InputSection(
-                levels=inputs.levels,
-                arithmetic="grid" if on_grid and law.on_grid else "float",
-                range=UNIT_RANGE if on_grid else self.input_range,
-                deviation_per_view=method.deviation,
-                preprocessing="8-bit values divided by 255" if on_grid else "floats as given",
-                standardised=None if self.standardise is None else self.standardise.to_json(),
-            ),
+            inputs=inputs.section(self.input_range, law, method.deviation, self.standardise),
             compute=compute,
             model=ModelSection(*self.identity(), self.depends, *probed),
             data=batch.section(self.num_classes),

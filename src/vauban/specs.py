@@ -137,14 +137,16 @@ def sigmas(sigma: Any) -> float | tuple[float, ...]:
     """Check one standard deviation for all coordinates, or one for each: noise is independent, and isotropic once every
     coordinate is divided by its own.
 
-    >>> sigmas(0.5), sigmas([0.5, 2])
-    (0.5, (0.5, 2.0))
+    A list of one is that one: its text form is the same, and so must be what radii measure.
+
+    >>> sigmas(0.5), sigmas([0.5, 2]), sigmas([0.5])
+    (0.5, (0.5, 2.0), 0.5)
     """
     if isinstance(sigma, str) or not hasattr(sigma, "__len__"):
         return one_sigma(sigma)
     if len(sigma) == 0:
         raise BadInput("sigma is empty: give one number, or one for each feature")
-    return tuple(one_sigma(one) for one in sigma)
+    return one_sigma(sigma[0]) if len(sigma) == 1 else tuple(one_sigma(one) for one in sigma)
 
 
 def read_sigmas(text: str) -> float | tuple[float, ...]:

@@ -94,9 +94,9 @@ class Standardisation:
                 "with the same columns are needed"
             )
 
-    def refuse_own(self, selection: Selection | None, source: str) -> None:
-        """Refuse statistics of the data set from which the certified inputs were taken."""
-        if selection is not None and selection.sha256 == self.sha256:
+    def refuse_own(self, selection: Selection | None, sha256: str, source: str) -> None:
+        """Refuse statistics of the certified inputs, whose hash is `sha256`, or of the data set from which they were taken."""
+        if self.sha256 in (sha256, None if selection is None else selection.sha256):
             raise BadInput(
                 f"{source} is certified, and the statistics to standardise it are its own: an attacker who changes inputs would "
                 "change them too; give training data (--standardise DATA), such as split=train where split=test is certified"
@@ -105,4 +105,5 @@ class Standardisation:
     def applied(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Standardised values [m, features]."""
         self.check_shape(values.shape[1:])
-        return ((values.astype(np.float64) - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
+        with np.errstate(over="ignore"):  # beyond float32 they are infinite, which whoever asked refuses
+            return ((values.astype(np.float64) - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vauban.errors import BadInput
@@ -46,6 +46,8 @@ L0_CODES = Threat(
     integer=True,
 )
 PATCH = Threat("patch", "smallest enclosing square", "its side in pixels", "closed", integer=True)
+OWN_MASS = "pixels moved by the whole mass, of pictures whose mass in all is not changed"
+"""The unit of Wasserstein distances where pictures are not normalised, so that an attack has to leave their mass as it is."""
 WASSERSTEIN = Threat(
     "wasserstein",
     "1-Wasserstein distance, ground metric l1, every channel keeping its mass,",
@@ -77,3 +79,14 @@ def named(name: str) -> Threat:
     if not name.startswith("l") or not Fraction(1, 100) <= p < 1:
         raise BadInput(f"{name!r} is not a known threat; known: {', '.join(known)}, and lp with 0 < p < 1 as l1/2")
     return lp(p)
+
+
+def converted(source: Threat, name: str) -> Threat:
+    """The threat of this name as radii that were converted from `source` measure it: with its ball, and with its masses."""
+    other = named(name)
+    if other.integer:
+        return other
+    unit = other.unit
+    if name.startswith("wasserstein"):
+        unit = source.unit if source.name.startswith("wasserstein") else OWN_MASS
+    return replace(other, ball=source.ball, unit=unit)

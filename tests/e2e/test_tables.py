@@ -84,6 +84,9 @@ def test_a_standardised_table_is_trained_certified_verified_and_replayed(world: 
     refused = run("certify", "--data", f"{TABLE},split=train", *settings, "--out", "own", code=2)
     assert "the statistics to standardise it are its own" in refused
     assert "features" in run("plan", "--data", test, *settings[:4], "--seconds", "0.1")
+    pytest.importorskip("fastapi")
+    asked = ("--input", "3", "--input-range", "any", "--runs", "served")
+    assert "the service scales none" in run("serve", *settings[:4], *asked, code=2)
 
 
 def test_a_forged_standardisation_is_found(world: Path) -> None:

@@ -218,3 +218,17 @@ def test_scaling_that_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(BadInput, match=message):
             build(text)
+
+
+@pytest.mark.parametrize("null", ["multichannel", "mean", "standardised"])
+def test_a_hidden_pixel_is_not_seen_however_large_it_is(null: str) -> None:
+    smoothing = build(f"ablation:retained=1,null={null}" + (",std=0.1" if null == "standardised" else ""))
+    drawn = words(64, smoothing.words(torch.Size([1, 2, 2])))
+    dark, changed = torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2)
+    changed[0, 0, 0, 0] = -3e38
+    before, after = (smoothing.views(x, drawn, None) for x in (dark, changed))
+    hidden = (after == before).flatten(1).all(dim=1)
+    assert 32 < hidden.sum() < 64
+    assert not after[hidden].isnan().any()
+    only = after[~hidden].flatten(2) != before[~hidden].flatten(2)
+    assert not only[..., 1:].any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from vauban.laws.law import Law
 from vauban.poisoning import Ensemble, Partition, SklearnTrainer
 from vauban.poisoning.votes import poisoning_manifest, run_folder
 from vauban.poisoning.votes.run_folder import InputSource
-from vauban.report.wording import wording
+from vauban.report.wording import spoken, wording
 from vauban.runs import manifest as manifests
+from vauban.runs.sections import Selection
 from vauban.runs.store import PICTURE, read_record, write_claims
+from vauban.standardise import Standardisation
+from vauban.streamed import Source, Streamed, Unreadable
 from vauban.votes import checked_line
 
 Edit = Callable[[Path], Any]
@@ -30,7 +33,8 @@ Json = dict[str, Any]
 
 MANIFEST, SEAL, CLAIMS, TALLIES, BALLOTS = "manifest.json", "seal.json", "claims.csv", "tallies.jsonl", "ballots.jsonl"
 NONCE, PUBLISHED = "nonce.json", "ab" * 16
-LINES = (TALLIES, BALLOTS, "extensions.jsonl")
+COUNTS = "counts.jsonl"
+LINES = (TALLIES, BALLOTS, COUNTS, "extensions.jsonl")
 
 
 def pictures() -> Dataset:
@@ -51,6 +55,46 @@ class Thirds(torch.nn.Module):
         """Scores [rows, 3]."""
         mean = views.flatten(1).mean(dim=1)
         return torch.stack([self.cut - mean, 0.2 - (mean - 0.5).abs(), mean - 0.7], dim=1)
+
+
+def rows_of_a_table() -> Dataset:
+    """Twelve rows of two features of different size, in three classes by the first one."""
+    first = np.linspace(-100, 100, 12, dtype=np.float32)
+    table = np.stack([first, np.linspace(0.01, 0.02, 12, dtype=np.float32)], axis=1)
+    names = ("dark", "grey", "bright")
+    return Dataset(table, np.repeat([0, 1, 2], 4), 3, names, "table", True, features=("size", "age"))
+
+
+def training() -> Standardisation:
+    """Statistics of other rows, by which the table is standardised."""
+    return Standardisation.of(rows_of_a_table().images * np.float32([1.1, 1.2]))
+
+
+class First(torch.nn.Module):
+    """Three classes cut by the first feature, in its standardised units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = torch.nn.Parameter(torch.tensor(0.6))
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        """Scores [rows, 3]."""
+        first = views[:, 0]
+        return torch.stack([-first, self.cut - first.abs(), first], dim=1)
+
+
+def damaged() -> Dataset:
+    """The pictures as files of which that of picture 4 cannot be read."""
+    whole = pictures()
+
+    def read(number: int) -> Any:
+        if number == 4:
+            raise Unreadable("4.png cannot be decoded")
+        return whole.images[number]
+
+    streamed: Any = Streamed(Source(12, read, lambda number: f"{number}.png"), workers=0)
+    taken = Selection(12, b"names of files".hex().ljust(64, "0"), every=1)
+    return replace(whole, images=streamed, taken=taken)
 
 
 class ByRow(Thirds):
@@ -91,6 +135,29 @@ RUNS: dict[str, Json] = {
     "exact": {"smoothing": "splitting:sigma=0.1"},
     "float": {"smoothing": "gaussian:sigma=0.25", "n": 100, "alpha": 0.01, "arithmetic": "float"},
     "rows": {"smoothing": "gaussian:sigma=0.25", "n": 200, "alpha": 0.01, "model": ByRow()},
+    "counts": {"smoothing": "splitting:sigma=0.1", "keep": "counts"},
+    "shuffled": {
+        "smoothing": "gaussian:sigma=0.25",
+        "n": 100,
+        "alpha": 0.01,
+        "data": pictures().select(2, 5, shuffle=3),
+    },
+    "skipped": {
+        "smoothing": "gaussian:sigma=0.25",
+        "n": 100,
+        "alpha": 0.01,
+        "data": damaged().select(2, 6).without([4]),
+    },
+    "standardised": {
+        "smoothing": "gaussian:sigma=0.25",
+        "n": 100,
+        "alpha": 0.01,
+        "model": First(),
+        "data": rows_of_a_table().select(2, 6),
+        "arithmetic": "float",
+        "input_range": None,
+        "standardise": training(),
+    },
     "random": {"smoothing": "gaussian:sigma=0.25", "n": 200, "alpha": 0.01, "model": Noisy(), "stochastic": "rows"},
 }
 
@@ -101,10 +168,11 @@ def certified(folder: Path, name: str, **others: Any) -> Path:
     smoothing = settings.pop("smoothing")
     model, arithmetic = settings.pop("model", Thirds()), settings.pop("arithmetic", "auto")
     data, stochastic = settings.pop("data", pictures().select(2, 6)), settings.pop("stochastic", None)
+    read = {key: settings.pop(key) for key in ("input_range", "standardise") if key in settings}
     smoothed = vb.SmoothedClassifier(
-        model, smoothing, num_classes=3, rows=50, arithmetic=arithmetic, stochastic=stochastic
+        model, smoothing, num_classes=3, rows=50, arithmetic=arithmetic, stochastic=stochastic, **read
     )
-    if name != "exact":
+    if not smoothed.smoothing.law.exact:
         settings.setdefault("seed", 7)
     smoothed.certify(data, settings.pop("y", None), out=folder, progress=False, **settings)
     return folder
@@ -173,7 +241,8 @@ def bound(folder: Path, raw: Json) -> str:
 def _derive(raw: Json) -> None:
     """Everything in the manifest that follows from its other fields."""
     method = manifests.parse(raw).method
-    raw["threat"] = manifests.threat_entries(method.law.threat)
+    made = manifests.parse(raw)
+    raw["threat"] = manifests.threat_entries(spoken(method.law.threat, made.inputs, made.data))
     raw["method"] = {"name": method.name, **method.describe()}
     if isinstance(method.law, Law):
         raw["inputs"]["deviation_per_view"] = method.law.deviation(raw["data"]["shape"], raw["inputs"]["levels"])

@@ -14,6 +14,7 @@ from forged_folders import CLAIMS, PUBLISHED, RUNS, Forgery, honest
 from forged_manifests import MANIFESTS
 from forged_runs import RUNS_IN_PLACE
 from forged_seeds import SEEDS
+from forged_selections import SELECTIONS
 from forged_votes import VOTES
 from typer.testing import CliRunner
 
@@ -24,7 +25,7 @@ from vauban.errors import VaubanError
 from vauban.replay import replay
 from vauban.runs.verify import verify_run
 
-FORGERIES: Mapping[str, list[Forgery]] = {**MANIFESTS, **VOTES, **RUNS_IN_PLACE, **SEEDS, **FILES}
+FORGERIES: Mapping[str, list[Forgery]] = {**MANIFESTS, **VOTES, **RUNS_IN_PLACE, **SEEDS, **FILES, **SELECTIONS}
 ALL = [pytest.param(one, id=f"{one.kind} ({one.run})") for group in FORGERIES.values() for one in group]
 SMOOTHED = (*RUNS, "announced")
 CAUGHT = ("verify", "verify --announced", "verify --data", "replay", "nothing", "no harm")
@@ -47,8 +48,9 @@ What he cannot do is to let that model, on those inputs and with that seed, cast
 
 A replay of some inputs finds a forged vote only if its input is drawn, see [seeds-and-replay.md](seeds-and-replay.md). Runs:
 *fixed*, *chosen* (labels by votes), *sequential*, *exact*, *float* (inputs off the grid), *rows* (scores that depend on the
-row), *random* (a model that is random by design), *announced*; of poisoning *parts*, *runoff* and *spread* (base classifiers that
-share samples).
+row), *random* (a model that is random by design), *counts* (exact, counts kept in place of ballots), *shuffled*, *skipped* (a
+file that cannot be read), *standardised* (features scaled by statistics of other data), *announced*; of poisoning *parts*,
+*runoff* and *spread* (base classifiers that share samples).
 
 """
 PAGE = Path(__file__).parents[2] / "docs" / "forgeries.md"

@@ -120,6 +120,7 @@ def make_desk(
     from vauban.models import packaged
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
+    from vauban.standardise import METADATA
 
     try:
         from vauban.service.desk import Desk
@@ -131,6 +132,11 @@ def make_desk(
     if chosen is None:
         raise BadInput(f"no model is packaged for {data}: give --model (see: vauban models)")
     base = load_model(chosen, weights, device, allow_random=allow_random)
+    if METADATA in getattr(base, "metadata", {}):
+        raise BadInput(
+            f"{chosen} was trained on features scaled by statistics that its file holds, and the service scales none: "
+            "use vauban certify, or serve a model with its scaling inside"
+        )
     if input is not None:
         shape = read_shape(input)
     elif example is not None:

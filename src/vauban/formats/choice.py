@@ -11,7 +11,7 @@ import numpy as np
 
 from vauban.errors import BadInput
 from vauban.formats import arrays, cohen, counts_text, dpa, tables
-from vauban.formats.results import Results, of_claims, of_counts
+from vauban.formats.results import Results, of_claims, of_counts, units
 from vauban.laws import law as law_of
 from vauban.laws.exact import ExactLaw
 from vauban.specs import choose
@@ -141,9 +141,10 @@ def _counted(run: Any, path: str | Path, of_models: bool) -> tuple[str, ...]:
             f"{path} stopped by {run.manifest.settings.stop}: counts at a look that was chosen by looking prove less than "
             "those of a fixed number of votes, and a file of counts cannot say so; write its claims (--to csv)"
         )
+    scaled = units(run.certificates())
     if not run.manifest.inputs.deviation_per_view:
-        return ()
-    return ("claims from bare counts take the noise for exact; the run's own claims allow for its rounding",)
+        return scaled
+    return (*scaled, "claims from bare counts take the noise for exact; the run's own claims allow for its rounding")
 
 
 def by_suffix(path: Path) -> str:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from vauban.certificates import Claims
 from vauban.errors import BadInput
+from vauban.report.wording import threat_of
+from vauban.threats import L2_SCALED
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -84,8 +86,16 @@ def of_claims(certs: Claims) -> Results:
         threat=certs.threat.name,
         truth=certs.truth,
         counts=certs.counts,
-        notes=certs.notes,
+        notes=(*certs.notes, *units(certs)),
     )
+
+
+def units(certs: Claims) -> tuple[str, ...]:
+    """What radii are measured in, where that is not the plain unit that a reader of another layout would take them for."""
+    threat = threat_of(certs)
+    if threat.unit == certs.threat.unit and threat.name != L2_SCALED.name:
+        return ()
+    return (f"the file cannot say what its radii measure: the {threat.metric.rstrip(',')} in {threat.unit}",)
 
 
 def of_counts(certs: Claims) -> Results:

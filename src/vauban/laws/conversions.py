@@ -83,8 +83,8 @@ def convert(
         raise BadInput(f"radius {radii[radii < 0].flat[0]:g}: a radius is at least 0")
     size = math.prod(shape)
     masses = np.broadcast_to(np.asarray(size if mass is None else mass, dtype=float), radii.shape)
-    if not (masses > 0).all():
-        raise BadInput(f"mass {masses.min():g}: a picture's mass is above 0")
+    if not ((masses > 0) & (masses < math.inf)).all():
+        raise BadInput(f"mass {masses.min():g}: a picture's mass is a finite number above 0")
     pairs = zip(radii.flat, masses.flat, strict=True)
     if target in INTEGER_TARGETS:
         values = [_integer_radius(float(r), source, target, shape) for r in radii.flat]

@@ -16,14 +16,13 @@ from vauban.laws.laplace import LaplaceLaw
 from vauban.laws.law import Law, register
 from vauban.laws.uniform import UniformLaw
 from vauban.specs import Parameter, choose, one_sigma, positive
-from vauban.threats import WASSERSTEIN, WASSERSTEIN_L2, Threat
+from vauban.threats import OWN_MASS, WASSERSTEIN, WASSERSTEIN_L2, Threat
 
 LAWS = ("laplace", "uniform")
 GROUNDS = {"l1": WASSERSTEIN, "l2": WASSERSTEIN_L2}
 BOUNDS = {"exact": "exact", "paper": "lecuyer"}
 
 MASSES = ("one", "own")
-_OWN_MASS = "pixels moved by the whole mass, of pictures whose mass in all is not changed"
 
 _ROOT_TWO = math.nextafter(math.sqrt(2), 2)
 
@@ -79,7 +78,7 @@ class FlowLaw(Law):
     @property
     def threat(self) -> Threat:
         threat = GROUNDS[self.ground]
-        return threat if self.mass == "one" else replace(threat, unit=_OWN_MASS)
+        return threat if self.mass == "one" else replace(threat, unit=OWN_MASS)
 
     @property
     def in_flow_space(self) -> LaplaceLaw | UniformLaw:

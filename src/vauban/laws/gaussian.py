@@ -37,7 +37,7 @@ class GaussianLaw(Law):
     parameters: ClassVar[dict[str, Parameter]] = {"sigma": Parameter(read_sigmas, required=True, example="0.5")}
 
     def __post_init__(self) -> None:
-        sigmas(self.sigma)
+        object.__setattr__(self, "sigma", sigmas(self.sigma))
 
     @property
     def threat(self) -> Threat:

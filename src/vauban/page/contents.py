@@ -14,6 +14,8 @@ from vauban.certificates import Certificates, Claims
 from vauban.errors import Incomplete
 from vauban.files import canonical, read_json
 from vauban.poisoning.votes.poisoning_run import PoisoningRun
+from vauban.report.wording import scale_of, threat_of
+from vauban.runs.manifest import threat_entries
 from vauban.runs.opened import OpenedRun
 from vauban.runs.run import Run
 from vauban.runs.selection import words
@@ -44,7 +46,7 @@ def contents(run: OpenedRun) -> dict[str, Any]:
         "seal": canonical(read_json(run.path / SEAL)) if verdict is not None else None,
         "claims": run.record.texts({file: certs})[file],
         "claimsFile": file,
-        "threat": {**run.manifest.threat, "integer": certs.threat.integer},
+        "threat": {**threat_entries(threat_of(certs)), "integer": certs.threat.integer, "scale": scale_of(certs)},
         "rho": RHO,
         "notes": [*certs.notes, *([unfinished] if unfinished else [])],
         "unproven": [] if verdict is None else [*verdict.unproven, *verdict.underived],

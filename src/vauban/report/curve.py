@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vauban.certificates import Certificates, Claims
+from vauban.certificates import Claims
 from vauban.errors import MissingExtra
 from vauban.report.numbers import confidence
-from vauban.report.wording import spoken
+from vauban.report.wording import threat_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,9 +50,7 @@ def figure(
         (line,) = axes.step(radii, 100 * accuracy, where="pre", lw=1.8, label=f"top {certs.k}")
         if not certs.exact:
             axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
-    threat, manifest = curves[0].threat, getattr(getattr(curves[0], "record", None), "manifest", None)
-    if isinstance(curves[0], Certificates) and manifest is not None:
-        threat = spoken(threat, manifest.inputs, manifest.data)
+    threat = threat_of(curves[0])
     axes.set(
         xlabel=f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})",
         ylabel="certified accuracy (%)",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
 from vauban.files import read_json
+from vauban.report.wording import scale_of, threat_of
 from vauban.threats import Threat, named
 
 ATTACK_SETTINGS, ATTACK_TABLE = "attack.json", "table.csv"
@@ -67,7 +68,7 @@ def line_of_reach(reach: NDArray[np.float64], **about: Any) -> Line:
 def line_of_claims(claims: Claims, facts: Mapping[str, str], group: int = 0) -> Line:
     """The certified accuracy of claims with true labels."""
     reach = np.where(claims.certified(), claims.radius, -1.0)
-    return line_of_reach(reach, label="", threat=claims.threat, claims=claims, facts=facts, group=group)
+    return line_of_reach(reach, label="", threat=threat_of(claims), claims=claims, facts=facts, group=group)
 
 
 def line_of_attack(folder: Path, group: int = 0) -> Line:
@@ -183,6 +184,11 @@ def _facts(claims: Claims, data: str, folder: str) -> dict[str, str]:
 
 def _refuse_other_threats(lines: Sequence[Line]) -> None:
     first = lines[0]
+    if len({scale_of(line.claims) for line in lines if line.claims is not None}) > 1:
+        raise BadInput(
+            "these runs measure radii in different units: their features are standardised by other statistics, or have other "
+            "sigmas of their own; draw them apart"
+        )
     other = next((line for line in lines if line.threat.name != first.threat.name), None)
     if other is not None:
         names = " and ".join(f"{line.facts.get('folder', '')} ({line.threat.name})" for line in (first, other))

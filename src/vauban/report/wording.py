@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vauban.certificates import sentence
+from vauban.files import canonical, sha256
 from vauban.report.numbers import confidence
+from vauban.runs.sections import DIVIDED
+from vauban.threats import L2_SCALED
 
 if TYPE_CHECKING:
-    from vauban.certificates import Certificates
+    from vauban.certificates import Certificates, Claims
     from vauban.runs.manifest import Manifest
     from vauban.runs.sections import ComputeSection, DataSection, InputSection
     from vauban.threats import Threat
@@ -23,25 +26,45 @@ LABELS_FIXED = (
 
 
 def spoken(threat: Threat, inputs: InputSection, data: DataSection) -> Threat:
-    """The threat in words for these inputs: of a table it speaks of features, and of their units."""
-    if data.features is None:
+    """The threat in words for these inputs: of a table, and of standardised inputs, it speaks of features and of their units."""
+    if data.features is None and inputs.standardised is None:
         return threat
-    of = f"the {len(data.features)} features"
+    of, as_given = f"the {data.shape[0]} features", False
     if inputs.standardised is not None:
         of += ", each minus its mean and divided by its scale, which the manifest lists"
-    elif inputs.levels is not None:
+    elif inputs.levels is not None or inputs.preprocessing == DIVIDED:
         of += ", whole numbers from 0 to 255 divided by 255"
-    elif inputs.range is not None:
-        of += f" in [{inputs.range[0]:g},{inputs.range[1]:g}]"
+    else:
+        as_given = True
+        of += "" if inputs.range is None else f" in [{inputs.range[0]:g},{inputs.range[1]:g}]"
     pictures = "units of the input, pictures in [0,1]"
     metric = threat.metric.replace("changed pixels", "changed features")
     unit = threat.unit.replace(pictures, f"units of {of}")
+    if threat.name == L2_SCALED.name and not as_given:
+        unit += f", of {of}"
     return replace(threat, metric=metric, unit=f"{of} count once each" if "a pixel" in unit else unit)
+
+
+def threat_of(claims: Claims) -> Threat:
+    """The threat that the radii of these claims measure, in words for the inputs of their run."""
+    manifest = getattr(getattr(claims, "record", None), "manifest", None)
+    inputs = getattr(manifest, "inputs", None)
+    return claims.threat if inputs is None else spoken(claims.threat, inputs, manifest.data)  # type: ignore[union-attr]
+
+
+def scale_of(claims: Claims) -> str:
+    """A hash of what numbers are divided by before a radius measures them: a standardisation, and sigmas of their own. Empty
+    where they are not; radii of claims with other hashes are in other units."""
+    inputs = getattr(getattr(getattr(claims, "record", None), "manifest", None), "inputs", None)
+    stats = getattr(inputs, "standardised", None)
+    by = [] if stats is None else [stats["mean"], stats["scale"]]
+    by += [str(claims.law.spec)] if claims.threat.name == L2_SCALED.name else []  # type: ignore[attr-defined]
+    return sha256(canonical(by).encode())[:16] if by else ""
 
 
 def covered(threat: Threat, radius: str, inputs: InputSection, data: DataSection) -> str:
     """Which changes of these inputs a radius covers, in words."""
-    if data.features is None:
+    if data.features is None and inputs.standardised is None:
         return sentence(threat, radius, inputs.range)
     return sentence(spoken(threat, inputs, data), radius)
 
@@ -96,7 +119,7 @@ def presupposed(compute: ComputeSection) -> str:
 def certificates_claim(certs: Certificates) -> str:
     """What a radius of these certificates guarantees, and what is presupposed."""
     manifest = None if certs.record is None else certs.record.manifest
-    if manifest is None or manifest.data.features is None:
+    if manifest is None or (manifest.data.features is None and manifest.inputs.standardised is None):
         grid, changes = "8-bit picture", sentence(certs.threat, "the radius", certs.input_range)
     else:
         grid, changes = "row of such whole numbers", covered(certs.threat, "the radius", manifest.inputs, manifest.data)

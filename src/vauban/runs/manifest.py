@@ -18,7 +18,7 @@ from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.registry import Origin
-from vauban.report.wording import wording
+from vauban.report.wording import spoken, wording
 from vauban.runs.sections import ComputeSection, DataSection, InputSection, ModelSection, SeedSection, Selection
 from vauban.seed import ANNOUNCED
 from vauban.seed import KINDS as SEED_KINDS
@@ -157,7 +157,7 @@ def compose(
     bare = Manifest(
         schema=SCHEMA,
         claim="",
-        threat=threat_entries(method.law.threat),
+        threat=threat_entries(spoken(method.law.threat, inputs, data)),
         smoothing=smoothing,
         settings=method.settings,
         method_name=method.name,
@@ -266,7 +266,11 @@ def _checked(manifest: Manifest) -> Manifest:
     if data.features is not None and (len(data.features),) != data.shape:
         raise ValueError("the names of features, one for each")
     if inputs.standardised is not None:
-        Standardisation.from_json(inputs.standardised).check_shape(data.shape)
+        stats = Standardisation.from_json(inputs.standardised)
+        stats.check_shape(data.shape)
+        stats.refuse_own(data.selection, data.sha256, data.spec)
+        if inputs.levels is not None or inputs.range is not None:
+            raise ValueError("the grid or the range of inputs, and standardised ones have neither")
     backend = manifest.compute.backend
     if backend is not None and not (isinstance(backend, dict) and isinstance(backend.get("name"), str)):
         raise ValueError("the backend, which has a name")

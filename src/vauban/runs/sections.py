@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+DIVIDED, AS_GIVEN = "8-bit values divided by 255", "floats as given"
+"""What `inputs.preprocessing` of a manifest says."""
+
 
 @dataclass(frozen=True)
 class InputSection:

@@ -50,11 +50,15 @@ def check_rule(path: Path, data: DataSection) -> None:
 def _skipped(path: Path, selection: Selection) -> set[int]:
     """The inputs that were skipped; a manifest whose shuffle or list of them no run could have written is refused."""
     size = selection.size or 0
-    if selection.shuffle is not None and not (type(selection.shuffle) is int and 0 < size <= _MOST_SHUFFLED):
-        raise Lie(f"{path}: {size} inputs shuffled by {selection.shuffle!r}, which no run writes")
-    skipped = [] if selection.skipped is None else selection.skipped
+    seed, skipped = selection.shuffle, selection.skipped
+    if seed is not None and not (type(seed) is int and seed >= 0 and 0 < size <= _MOST_SHUFFLED):
+        raise Lie(f"{path}: {size} inputs shuffled by {seed!r}, which no run writes")
+    if skipped is None:
+        return set()
     if not isinstance(skipped, list) or any(type(number) is not int for number in skipped):
         raise Lie(f"{path}: the skipped inputs are {skipped!r}; a list of whole numbers is needed")
+    if not skipped or skipped != sorted(set(skipped)):
+        raise Lie(f"{path}: the skipped inputs are {skipped!r}; each is listed once and in order, and none is null")
     return set(skipped)
 
 

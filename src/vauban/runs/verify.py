@@ -13,7 +13,7 @@ from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import arrays_sha256, floats_from_hex, read_json
 from vauban.laws.law import Law
 from vauban.registry import Origin
-from vauban.report.wording import wording
+from vauban.report.wording import spoken, wording
 from vauban.runs import folder_checks, schema1
 from vauban.runs import manifest as manifests
 from vauban.runs.extensions import closed_record
@@ -167,7 +167,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> None:
         ("the method", manifest.method_name, manifest.method.name),
         ("the settings", manifest.settings, manifest.settings.checked(law, manifest.data.num_classes)),
         ("the claim's wording", manifest.claim, words(manifest)),
-        ("the threat", manifest.threat, threat_entries(manifest.method.law.threat)),
+        ("the threat", manifest.threat, threat_entries(spoken(manifest.method.law.threat, inputs, manifest.data))),
         ("the arithmetic", inputs.arithmetic, "grid" if on_grid else "float"),
     ]
     true = manifest.method.describe()

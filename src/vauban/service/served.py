@@ -169,10 +169,12 @@ class Served:
         """The record of a request whose votes are in."""
         template, classes = asked.template, self.smoothed.num_classes
         views, scores, kept = probed
+        smoothed, deviation = self.smoothed, template.inputs.deviation_per_view
+        read = asked.batch.inputs.section(smoothed.input_range, smoothed.smoothing.law, deviation, smoothed.standardise)
         manifest = manifests.compose(
             asked.method,
             smoothing=template.smoothing,
-            inputs=template.inputs,
+            inputs=read,
             compute=template.compute,
             model=replace(template.model, views=views, scores=scores, kept_scores=kept),
             data=asked.batch.section(classes),

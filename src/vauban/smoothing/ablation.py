@@ -60,10 +60,11 @@ class Ablation(Smoothing):
             mean, std = (self._by_channel(value, shown) for value in (law.mean, law.std))
             scaled = (shown - mean) / std
             shown = torch.cat([scaled, 1 - scaled], dim=1)
-        views = shown * kept
+        # Where scaling goes beyond float32, a product of infinity and 0 would be NaN and show what is hidden.
+        views = torch.where(kept > 0, shown, 0.0) if law.null == "standardised" else shown * kept
         if law.null == "mean":
             views += (1 - kept) * self._by_channel(law.mean, shown)
-        elif levels is None or law.null == "standardised":
+        elif levels is None and law.null == "multichannel":
             views += 0.0  # a hidden negative number leaves -0.0, from which its sign could be read
         return views.view(len(words), *self.view_shape(x.shape[1:]))
 

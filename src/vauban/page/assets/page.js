@@ -42,8 +42,9 @@
   const surviving = (run, radius) => run.inputs.filter((one) => one.state === "certified" && one.radius >= radius).length;
   const falseClaims = (run) => (run.falseClaims ??= run.exact ? 0 : V.falseClaims(run.inputs.length, run.alpha, run.rho));
   const proven = (run, claimed) => Math.max(0, claimed - falseClaims(run)) / run.inputs.length;
-  // The runs that can be compared with the current one: those against the same threat
-  const group = () => runs.filter((run) => run.threat.name === current().threat.name);
+  // The runs that can be compared with the current one: those against the same threat, with features scaled alike
+  const measure = ({ threat }) => `${threat.name} ${threat.scale}`;
+  const group = () => runs.filter((run) => measure(run) === measure(current()));
   const largest = () => Math.max(...group().flatMap((run) => run.inputs.map((one) => one.radius ?? 0)), 0);
   const whole = () => current().threat.integer;
 
