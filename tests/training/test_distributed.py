@@ -20,7 +20,7 @@ RECIPE = Recipe(epochs=6, batch=20, lr=0.05, optimizer="sgd", augment="shift", l
 CLOSE = 1e-5  # of weights around 0.1: gradients are added in another order
 
 CHILD = """
-import json, os, sys
+import json, os, sys, time
 from dataclasses import replace
 from pathlib import Path
 import torch
@@ -29,6 +29,7 @@ from squares import convolution, pictures
 from test_distributed import RECIPE
 from vauban.smoothing import Gaussian
 from vauban.training import Validation, train
+from vauban.training.distributed import PAUSE
 
 folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
 distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
@@ -40,6 +41,7 @@ for name, accumulate in (("whole", 1), ("parts", 2)):
     print(json.dumps([entry.to_json() for entry in trained.history]))
 ended = train(network, data, Gaussian(0.25), RECIPE, callbacks=lambda progress: rank == 0)
 print(json.dumps([len(ended.history), ended.finished]))
+time.sleep(PAUSE)
 distributed.destroy_process_group()
 """
 

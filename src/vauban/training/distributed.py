@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import torch
 from torch import distributed
 
 from vauban.errors import BadInput
+
+PAUSE = 1.0  # seconds between the last exchange of processes and the end of their group
 
 
 @dataclass(frozen=True)
@@ -81,4 +84,7 @@ def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
         yield Processes(distributed.get_rank(), world), device
     finally:
         if ours:
+            # A thread of gloo lets go of the last tensor it was sent with the GIL. The group's destructor waits for that thread
+            # and holds the GIL, so a process that leaves at once can hang: the pause, without the GIL, lets the thread finish.
+            time.sleep(PAUSE)
             distributed.destroy_process_group()
