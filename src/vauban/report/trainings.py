@@ -73,7 +73,7 @@ class TrainedSeveralTimes:
 def over_trainings(
     lines: Sequence[Line], seeds: int, radii: Sequence[float], labels: Sequence[str] | None
 ) -> list[TrainedSeveralTimes]:
-    """One row for every `seeds` lines in a row, which must be of one run each, and differ in nothing but their model's weights."""
+    """One row for every `seeds` lines in turn, which must be of one run each and differ in nothing but their model's weights."""
     if seeds < 2 or len(lines) % seeds:
         raise BadInput(
             f"--seeds {seeds} with {len(lines)} runs: give 2 or more, and that many runs in a row for each way of training"
