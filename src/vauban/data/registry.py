@@ -132,6 +132,14 @@ def with_split(spec: str, split: str) -> Spec:
     return Spec(parsed.name, {**parsed.params, "split": split})
 
 
+def in_test_split(spec: str) -> Spec | None:
+    """The test split of the data set of a text, whatever split it names; None where its kind has no train and test split."""
+    parsed = parse(spec)
+    if KINDS[parsed.name].parameters.get("split") is not SPLIT:
+        return None
+    return Spec(parsed.name, {**parsed.params, "split": "test"})
+
+
 def describe() -> list[DataListing]:
     """Return one row per kind of data: how it is written, what it reads, where it looks, whether it is found."""
     kinds = {name: KINDS[name] for name in KINDS.names()}
