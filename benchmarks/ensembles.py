@@ -8,7 +8,7 @@ Training pictures are split: `--inputs` of them are held out and certified, the 
 For every repetition (`--seeds`) the members are trained with different seeds, and beside them one network of the member's
 architecture whose width is the largest with no more parameters than all members together. Four models are certified with as many
 votes: one member, the ensemble that asks all, the ensemble with K-consensus, the wide network. The speed of each is that of
-forward passes on views of held-out pictures, measured in turns. What exists in `--out` is not made again: the same command goes on.
+forward passes on views of held-out pictures, measured in turns. What `--out` has is not made again: the same command goes on.
 """
 
 from __future__ import annotations

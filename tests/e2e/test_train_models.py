@@ -84,6 +84,11 @@ def slow(*values: str) -> Any:
         slow("npz:path=pictures.npz", "", "(these are the inputs of the training"),
         slow("table:path=table.csv,label=answer", "", "(these are the inputs of the training"),
         ("table:path=table.csv,label=answer", "--standardise", "--data DATA"),
+        (
+            "table:path=table.csv,label=answer,split=train",
+            "--standardise",
+            "--data table:path=table.csv,label=answer,split=test",
+        ),
         slow("images:path=folder", "--model resnet18:width=2", "(these are the inputs of the training"),
     ],
 )
@@ -96,5 +101,6 @@ def test_the_next_command_that_training_prints_works(
     told = vauban(f"train {options} --data {data} {SMALL} --epochs 1 --validate 0 --out w.safetensors")
     assert said in told
     command = told.rpartition("next: vauban ")[2].splitlines()[0].replace("DATA", "table:path=others.csv,label=answer")
+    assert "--smoothing gaussian:sigma=0.25 -n 1000 --limit 100 --out runs/w" in command
     assert "certified" in vauban(f"{command} --limit 2 -n 100")
     vauban("verify runs/w")

@@ -293,16 +293,16 @@ def _how_to_load(out: Path, spec: str, frozen: LoadedModel | None, given: tuple[
 
 
 def _next_command(out: Path, how: str, data: str, law: Smoothing, standardise: bool) -> str:
-    """The command that certifies with the new weights: on the test split, or, where there is none, a word on which inputs."""
+    """The command that certifies some inputs with the new weights: of the test split, or, where there is none, a word on which."""
     from shlex import quote
 
     from vauban.data.registry import in_test_split
 
     test = in_test_split(data)
     shown = "DATA" if test is None and standardise else quote(str(test or data))
-    command = (
-        f"vauban certify {how} --data {shown} --smoothing {quote(str(law.spec))} --out {quote(f'runs/{out.stem}')}"
-    )
+    some = "--limit 100" if law.law.exact else "-n 1000 --limit 100"
+    views = f"--smoothing {quote(str(law.spec))} {some}"
+    command = f"vauban certify {how} --data {shown} {views} --out {quote(f'runs/{out.stem}')}"
     if test is not None:
         return f"next: {command}"
     what = "DATA: a table" if shown == "DATA" else "these are the inputs of the training: for a result, name inputs"

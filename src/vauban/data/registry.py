@@ -133,11 +133,13 @@ def with_split(spec: str, split: str) -> Spec:
 
 
 def in_test_split(spec: str) -> Spec | None:
-    """The test split of the data set of a text, whatever split it names; None where its kind has no train and test split."""
+    """The test split of the data set of a text that is, or by default was, its train split; None where there is none."""
     parsed = parse(spec)
-    if KINDS[parsed.name].parameters.get("split") is not SPLIT:
-        return None
-    return Spec(parsed.name, {**parsed.params, "split": "test"})
+    parameter = KINDS[parsed.name].parameters.get("split")
+    chosen = parsed.params.get("split") == "train"
+    if parameter is SPLIT or (parameter is not None and parameter.read is SPLIT.read and chosen):
+        return Spec(parsed.name, {**parsed.params, "split": "test"})
+    return None
 
 
 def describe() -> list[DataListing]:
