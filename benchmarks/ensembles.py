@@ -2,7 +2,8 @@
 
     python benchmarks/ensembles.py --out ensembles-mnist
     python benchmarks/ensembles.py --data cifar10 --smoothing gaussian:sigma=0.25 --member resnet18 --epochs 60 --batch 512 \
-        --optimizer sgd --lr 0.2 --augment crop-flip --precision bf16 --device cuda --votes 10000 --out ensembles-cifar
+        --optimizer sgd --lr 0.2 --augment crop-flip --precision bf16 --device cuda --compile --votes 10000 \
+        --out ensembles-cifar
 
 Training pictures are split: `--inputs` of them are held out and certified, the others are trained on; no test picture is read.
 For every repetition (`--seeds`) the members are trained with different seeds, and beside them one network of the member's
@@ -51,6 +52,9 @@ def options() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=kind, help="as for vauban train")
     parser.add_argument("--augment", help="as for vauban train")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile networks for certifying, as --compile of certify"
+    )
     parser.add_argument("--limit", type=int, help="training pictures [all]")
     parser.add_argument("--inputs", type=int, default=500, help="pictures held out")
     parser.add_argument("--votes", type=int, default=1000, help="for each input")
@@ -140,7 +144,12 @@ def certified(models: dict[str, Any], number: int, held: Dataset, given: argpars
     for name, model in models.items():
         out = given.out / f"run-{number}-{list(models).index(name)}"
         smoothed = vb.SmoothedClassifier(
-            model, given.smoothing, num_classes=held.num_classes, device=given.device, precision=given.precision
+            model,
+            given.smoothing,
+            num_classes=held.num_classes,
+            device=given.device,
+            precision=given.precision,
+            compile=given.compile,
         )
         smoothed.certify(held, n=given.votes, alpha=0.001, seed=number, out=out, progress=False)
         print(f"certified {name}: {out}", flush=True)
