@@ -18,6 +18,7 @@ from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.from_counts import largest_radius, least_n
 from vauban.laws.gaussian import GaussianLaw
+from vauban.report.summary import rows as summary_rows
 
 LAW = GaussianLaw(0.5)
 
@@ -199,6 +200,17 @@ def test_the_claim_about_the_data_set_subtracts_the_false_claims_it_allows_for()
     for rho in (0.0, 1.0, -0.1, float("nan")):
         with pytest.raises(BadInput, match="rho="):
             certs.accuracy_claim(0.5, rho=rho)
+
+
+def test_the_average_radius_counts_abstentions_and_wrong_labels_as_zero() -> None:
+    certs = claims([0.8, np.nan, 0.4, 0.9], [0, 0, 0, 0], [0, 0, 0, 1])
+    assert certs.average_radius == certs.summary([0])["average_radius"] == pytest.approx(1.2 / 4)
+    area = np.mean([certs.accuracy(r) for r in np.linspace(0, 1, 1_001)])  # the area below the curve
+    assert certs.average_radius == pytest.approx(area, abs=1e-3)
+    assert claims([np.inf, 0.4], [0, 0], [1, 0]).average_radius == 0.2
+    infinite = claims([np.inf, 0.4, 0.4], [0, 0, 0], [0, 0, 0])
+    assert np.isnan(infinite.average_radius)
+    assert ["average radius", "none: a radius is infinite", ""] in summary_rows(infinite.summary([0]))
 
 
 def test_the_summary_repeats_the_methods() -> None:

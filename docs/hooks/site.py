@@ -24,6 +24,7 @@ SECTIONS = {
         "own-training-loop",
         "training",
         "denoisers",
+        "ensembles",
         "plan",
         "attacks",
         "poisoning",

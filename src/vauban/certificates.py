@@ -101,6 +101,15 @@ class Claims(ABC):
         return middle if middle >= 0 else float("nan")
 
     @property
+    def average_radius(self) -> float:
+        """Mean over all inputs of the radius at which each is certified for its true label, 0 where it is for none. [Zhai2020]
+
+        Abstained inputs and those certified for another label count as 0. NaN where a radius is infinite: there is no mean.
+        """
+        mean = float(np.where(self.certified(), self.radius, 0.0).mean())
+        return mean if np.isfinite(mean) else float("nan")
+
+    @property
     def clean_accuracy(self) -> float:
         """Fraction of inputs whose true label is among the k most voted (ties to the smaller label); an estimate, no bound."""
         truth = self._truth()
@@ -253,29 +262,9 @@ class Certificates(Claims):
 
     def summary(self, radii: ArrayLike, rho: float = 1e-3, method: str = "binomial") -> dict[str, Any]:
         """Everything a table shows, as plain numbers; `method` as in `accuracy_claim`."""
-        margin = self.by_margin()
-        return {
-            "inputs": len(self),
-            "k": self.k,
-            "alpha": self.alpha,
-            "bounds": self.bounds,
-            "threat": self.threat.name,
-            "exact": self.exact,
-            "votes_per_input": self.votes_per_input,
-            "base_accuracy": self.base_accuracy,
-            "clean_accuracy": self.clean_accuracy,
-            "undecided": self.undecided,
-            "certified_elsewhere": self.certified_elsewhere,
-            "median_radius": None if np.isnan(self.median_radius) else self.median_radius,
-            "rho": rho,
-            "dataset_claim": method,
-            "certified": [
-                {"radius": float(r), "accuracy": self.accuracy(r), "at_least": self.accuracy_claim(r, rho, method)}
-                | ({} if margin is None else {"by_margin": margin.accuracy(r)})
-                for r in np.asarray(radii, dtype=float)
-            ],
-            "notes": list(self.notes),
-        }
+        from vauban.report.summary import summarised
+
+        return summarised(self, radii, rho, method)
 
     def save(self, path: str | Path) -> Any:
         """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it."""
@@ -292,16 +281,6 @@ class Certificates(Claims):
         from vauban.report.tables import certificates_html
 
         return certificates_html(self)
-
-
-def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | None = UNIT_RANGE) -> str:
-    """Which changes a radius covers, in words."""
-    relation = "less than" if threat.ball == "open" else "at most"
-    unit = threat.unit
-    if input_range != UNIT_RANGE:
-        of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
-        unit = unit.replace("pictures in [0,1]", of)
-    return f"every change whose {threat.metric} is {relation} {radius} ({unit})"
 
 
 def derive(

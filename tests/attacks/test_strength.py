@@ -9,7 +9,8 @@ from linear_worlds import linear_world
 
 import vauban as vb
 from vauban.attacks.base import ATTACKS, BaseTarget, SmoothedTarget, Target, build
-from vauban.attacks.l0.units import changed, reset_groups
+from vauban.attacks.l0.resets import reset_groups
+from vauban.attacks.l0.units import changed
 from vauban.attacks.running import DEFAULTS, _defaults
 from vauban.attacks.targets import _needed_lead
 from vauban.threats import L0, L1, L2, LINF, PATCH, Threat, lp, named

@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import vauban as vb
+from vauban import models
 from vauban.cli import app
 
 pytest.importorskip("matplotlib")
@@ -65,6 +66,22 @@ def test_compare_prints_differences_from_the_first_run(runs: list[Path], tmp_pat
     assert "against the first" in said
     assert f"table: {tmp_path / 't.tex'}" in said.splitlines()
     assert r"\begin{tabular}" in (tmp_path / "t.tex").read_text()
+
+
+def test_compare_takes_the_mean_over_trainings(tmp_path: Path) -> None:
+    x, y = torch.rand(12, 4, generator=torch.Generator().manual_seed(1)), [0, 1, 2] * 4
+    runs = [tmp_path / f"run-{seed}" for seed in range(3)]
+    for seed, run in enumerate(runs):
+        model = models.build("mlp:features=4,classes=3,width=8,depth=1", seed=seed).eval()
+        smoothed = vb.SmoothedClassifier(model, "gaussian:sigma=0.1", num_classes=3)
+        smoothed.certify(x, y=y, n=100, alpha=0.01, seed=1, out=run, progress=False)
+    told = json.loads(vauban("compare", *runs, "--seeds", 3, "--radii", "0,0.05", "--json"))["trainings"][0]
+    shares = [vb.Run.open(run).certificates().accuracy(0.05) for run in runs]
+    assert told["certified"][1]["values"] == shares
+    assert told["certified"][1]["mean"] == pytest.approx(sum(shares) / 3)
+    assert "gaussian:sigma=0.1 (3)" in vauban("compare", *runs, "--seeds", 3)
+    assert "two are of the same model" in vauban("compare", runs[0], runs[0], "--seeds", 2, code=2)
+    assert "leave --seeds out" in vauban("compare", *runs, "--seeds", 3, "--out", tmp_path / "t.csv", code=2)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

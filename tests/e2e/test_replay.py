@@ -21,8 +21,10 @@ from vauban.data import Dataset, load
 from vauban.engine.network import Network, scores_of
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import arrays_sha256, floats_from_hex, floats_hex, write_json
+from vauban.models import build as build_model
 from vauban.models import load as load_model
 from vauban.models import packaged
+from vauban.models import save as save_model
 from vauban.replay import Replay, replay, undetected
 from vauban.runs.store import read_record, write_claims
 from vauban.votes import BallotVotes
@@ -282,6 +284,31 @@ def test_the_command_line(folders: dict[str, Path]) -> None:
     said = CliRunner().invoke(app, ["verify", str(folders["exact"]), "--json"])
     assert "cast by that model" in json.loads(said.stdout)["unproven"][0]
     assert "seed" not in " ".join(json.loads(said.stdout)["unproven"])  # exact claims have none
+
+
+def test_the_model_that_the_manifest_names_is_found_beside_the_run_or_asked_for(
+    tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = "mlp:features=784,classes=10,width=4,depth=1"
+    for seed, name in enumerate(("other", "own")):
+        save_model(tmp_path / f"{name}.safetensors", build_model(spec, seed=seed), spec, {})
+    (tmp_path / "broken.safetensors").write_bytes(b"no model")
+    smoothed = vb.SmoothedClassifier(load_model(tmp_path / "own.safetensors"), "gaussian:sigma=0.5", rows=50)
+    smoothed.certify(digits.select(2_000, 3), n=100, alpha=0.01, out=tmp_path / "run", progress=False)
+    command = ["verify", str(tmp_path / "run"), "--replay"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "all 300 votes of 3 of 3 inputs are those in the folder" in done.output
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "own.safetensors").rename(tmp_path / "elsewhere" / "own.safetensors")
+    missing = CliRunner().invoke(app, command)
+    assert missing.exit_code == 2
+    assert f"about the model {smoothed.identity()[0]} with fingerprint" in missing.output
+    assert "give --model with its file" in missing.output
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert CliRunner().invoke(app, command).exit_code == 0
+    lone = CliRunner().invoke(app, [*command, "--weights", "own.safetensors"])
+    assert (lone.exit_code, "give --model too" in lone.output) == (2, True)
 
 
 def test_a_replay_of_all_inputs_leaves_none_open(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def vauban(command: str) -> str:
 def trained(model: str, data: str) -> str:
     """Train a model for one epoch; return the options by which it says it is loaded."""
     out = vauban(f"train {model} --data {data} {SMALL} --epochs 1 --validate 0 --out w.safetensors")
-    return out.rpartition("certify with ")[2].strip()
+    return out.rpartition("certify with ")[2].splitlines()[0]
 
 
 def test_a_network_of_ones_own_is_trained_and_loaded_as_training_says(
@@ -54,3 +55,52 @@ def test_a_denoiser_and_its_classifier_are_trained_and_ensembled(
     options = trained("--model 'dncnn:depth=2,width=2 > wong-mnist'", "mnist")
     assert options == "--model w.safetensors"
     vauban(f"predict {options}+w.safetensors --data mnist {SMALL} -n 100")
+
+
+def make_data() -> None:
+    """A file of pictures, a table, a second table of the same features, and a folder of pictures."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    pictures, y = draw.integers(0, 256, (40, 1, 8, 8), dtype=np.uint8), np.arange(40) % 2
+    np.savez("pictures.npz", images=pictures, labels=y)
+    for name in ("table", "others"):
+        rows = [f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in draw.normal(size=(40, 2))]
+        Path(f"{name}.csv").write_text("\n".join(["a,b,answer", *rows, ""]))
+    for i, (picture, label) in enumerate(zip(pictures[:, 0], y, strict=True)):
+        Path(f"folder/class{label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.stack([picture] * 3, axis=2)).save(f"folder/class{label}/{i}.png")
+
+
+def slow(*values: str) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        ("mnist", "--model mlp:width=4", "--data mnist:split=test"),
+        slow("mnist:split=train", "--model 'mlp:width=4 + mlp:width=6'", "--data mnist:split=test"),
+        slow("npz:path=pictures.npz", "", "(these are the inputs of the training"),
+        slow("table:path=table.csv,label=answer", "", "(these are the inputs of the training"),
+        ("table:path=table.csv,label=answer", "--standardise", "--data DATA"),
+        (
+            "table:path=table.csv,label=answer,split=train",
+            "--standardise",
+            "--data table:path=table.csv,label=answer,split=test",
+        ),
+        slow("images:path=folder", "--model resnet18:width=2", "(these are the inputs of the training"),
+    ],
+)
+def test_the_next_command_that_training_prints_works(
+    data: str, options: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL")
+    monkeypatch.chdir(tmp_path)
+    make_data()
+    told = vauban(f"train {options} --data {data} {SMALL} --epochs 1 --validate 0 --out w.safetensors")
+    assert said in told
+    command = told.rpartition("next: vauban ")[2].splitlines()[0].replace("DATA", "table:path=others.csv,label=answer")
+    assert "--smoothing gaussian:sigma=0.25 -n 1000 --limit 100 --out runs/w" in command
+    assert "certified" in vauban(f"{command} --limit 2 -n 100")
+    vauban("verify runs/w")

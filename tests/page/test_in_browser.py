@@ -93,8 +93,8 @@ def test_the_slider_shows_which_inputs_survive(browser: Any, digits: Path, folde
     tab.close()
 
 
-def test_filters_pages_and_search(browser: Any, digits: Path) -> None:
-    tab = Tab(browser, digits)
+def test_filters_pages_and_search(browser: Any, digits: Path, folder: Path) -> None:
+    certs, tab = Run.open(folder / "gaussian").certificates(), Tab(browser, digits)
     assert tab.page.locator(".card").count() == 50
     tab.page.click("#next")
     assert tab.text("#gallery-text") == "51 to 100 of 100 inputs"
@@ -102,6 +102,11 @@ def test_filters_pages_and_search(browser: Any, digits: Path) -> None:
         tab.page.check(f"input[value={state}]")
         assert tab.page.locator(".card").count() == int(tab.text(f"#number-{state}"))
         assert set(tab.page.locator(".card .badge").all_inner_texts()) <= {state}
+    shares = {"undecided": certs.undecided, "wrong": certs.certified_elsewhere, "outvoted": 1 - certs.clean_accuracy}
+    assert certs.undecided > 0
+    assert {word: int(tab.text(f"#number-{word}")) for word in shares} == {
+        word: round(100 * share) for word, share in shares.items()
+    }
     tab.page.check("input[value=all]")
     tab.page.fill("#find", "9900")
     assert tab.page.locator(".card").count() == 1

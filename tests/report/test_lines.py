@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import vauban as vb
 from vauban.certificates import Certificates, derive
 from vauban.errors import BadInput
 from vauban.report.comparing import compared, difference, table_rows
-from vauban.report.lines import best_of, line_of_attack, line_of_claims, read_lines
+from vauban.report.lines import Line, best_of, line_of_attack, line_of_claims, read_lines
 from vauban.report.plots import csv_text, draw, draw_histogram, latex, write_all
+from vauban.report.trainings import Spread, over_trainings
+from vauban.report.trainings import as_json as trainings_json
+from vauban.report.trainings import table_rows as trainings_table
 
 
 def claims(radii: list[float], law: str = "gaussian:sigma=0.5", wrong: int = 0, alpha: float = 0.001) -> Certificates:
@@ -132,3 +136,42 @@ def test_differences_are_taken_input_by_input() -> None:
     rows = compared(read_lines([first, other], {}), [0.2])
     assert rows[1].against == ((gap, error),)
     assert table_rows(rows)[-1][-1] == "+50.00 ± 28.87"
+    assert [row.average for row in rows] == pytest.approx([0.2, 0.3])
+
+
+def trained(folder: str, model: str, radii: list[float]) -> Line:
+    facts = {"folder": folder, "model": model, "smoothing": "gaussian:sigma=0.5", "k": "top 1"}
+    return replace(line_of_claims(claims(radii), facts), label=folder)
+
+
+def test_several_trainings_have_a_mean_and_students_interval() -> None:
+    radii = [[0.3, 0.1, 0.3, 0.1], [0.3, 0.3, 0.3, 0.1], [0.3, 0.3, 0.3, 0.3], [0.3, 0.3, 0.1, 0.3]]
+    lines = [trained(f"run {i}", f"model {i}", some) for i, some in enumerate(radii)]
+    first, other = over_trainings(lines, 2, [0.2], ["noise", "macer"])
+    assert first.certified[0].values == (0.5, 0.75)
+    assert first.certified[0].mean == 0.625
+    low, high = stats.t.interval(0.95, 1, loc=0.625, scale=0.125)
+    assert first.certified[0].half_width == pytest.approx((high - low) / 2)
+    assert Spread((0.5, 0.5)).half_width == 0
+    assert Spread((0.5, 0.5)).minus(Spread((0.25, 0.25))) == (0.25, 0)
+    welch = stats.ttest_ind([1, 0.75], [0.5, 0.75], equal_var=False).confidence_interval(0.95)
+    gap, half = other.certified[0].minus(first.certified[0])
+    assert (gap - half, gap + half) == pytest.approx((welch.low, welch.high))
+    assert first.quantities["average_radius"].mean == pytest.approx(0.225)
+    assert trainings_table([first, other])[0][0] == "noise (2)"
+    assert trainings_table([first, other])[2][-1] == f"+25.00 ± {100 * half:.2f}"
+    plain = trainings_json([first, other], [0.2])[1]
+    assert plain["runs"] == ["run 2", "run 3"]
+    assert plain["against_first"][0] == {"radius": 0.2, "difference": gap, "half_width": half}
+
+
+def test_only_runs_that_differ_in_the_model_alone_are_trainings_of_one_network() -> None:
+    one, two = trained("a", "model 1", [0.3, 0.1]), trained("b", "model 2", [0.3, 0.3])
+    with pytest.raises(BadInput, match="a and b differ in smoothing"):
+        over_trainings([one, replace(two, facts={**two.facts, "smoothing": "laplace:sigma=1"})], 2, [0.1], None)
+    with pytest.raises(BadInput, match="two are of the same model"):
+        over_trainings([one, replace(two, facts={**two.facts, "model": "model 1"})], 2, [0.1], None)
+    with pytest.raises(BadInput, match="--seeds 2 with 3 runs"):
+        over_trainings([one, two, one], 2, [0.1], None)
+    with pytest.raises(BadInput, match="leave attacks and --best out"):
+        over_trainings([best_of([one, two]), two], 2, [0.1], None)

@@ -313,7 +313,9 @@ CERTIFY = "certify --data npz:path=held.npz,classes=3 -s gaussian:sigma=0.25 -n 
 def test_what_training_prints_is_what_certify_takes(folder: Path, options: str, printed: str) -> None:
     out = vauban(f"{TRAIN} {options}")
     assert "accuracy" not in out
-    assert out.rpartition("certify with ")[2].strip() == printed
+    told, following, *_ = out.rpartition("certify with ")[2].splitlines()
+    assert told == printed
+    assert following.startswith(f"next: vauban certify {printed} --data ")
     vauban(f"{CERTIFY} {printed}")
     vauban("verify run")
 

@@ -1,5 +1,6 @@
 """What each setting of a training does, on networks small enough to see it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ from squares import apart, convolution, pictures, same, tensors
 
 import vauban as vb
 from vauban.errors import BadInput, ModelFailed, VaubanError
+from vauban.models import build as build_model
 from vauban.models import load as load_model
+from vauban.models import save as save_model
 from vauban.models.files import read_weights
-from vauban.smoothing import Gaussian, build
+from vauban.smoothing import Gaussian, Smoothing, build
 from vauban.training import Recipe, TrainingProgress, train, trainer
 from vauban.training.augment import augment, cut_pixels, cut_slices, mixed
 from vauban.training.losses import LOSSES, Batch, Loss
@@ -325,3 +328,46 @@ def test_certifying_with_other_views_than_trained_on_is_warned_about(tmp_path: P
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         vb.SmoothedClassifier(model, "gaussian:sigma=0.25")
+
+
+def test_a_smoothing_without_a_text_form_is_known_again_by_its_values(tmp_path: Path) -> None:
+    import warnings
+
+    def smoothing(slope: int) -> Smoothing:
+        return vb.Concave(lambda z: min(slope * z, 1), scale=2, budget=40, levels=255)
+
+    train("cnn-small", DATA, smoothing(8), RECIPE, out=tmp_path / "m.safetensors")
+    model = load_model(tmp_path / "m.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vb.SmoothedClassifier(model, smoothing(8))
+    for other in (smoothing(4), vb.Gaussian(sigma=0.25)):
+        with pytest.warns(UserWarning, match=r"trained on views of concave:g=.* makes others"):
+            vb.SmoothedClassifier(model, other)
+
+
+def test_an_ensemble_knows_what_all_its_members_were_trained_on(tmp_path: Path) -> None:
+    import warnings
+
+    files = [tmp_path / f"{i}.safetensors" for i in range(2)]
+    for seed, file in enumerate(files):
+        train("cnn-small", DATA, SMOOTHING, replace(RECIPE, seed=seed), out=file)
+    both = vb.ensemble([str(file) for file in files])
+    with pytest.warns(UserWarning, match="trained on views of gaussian:sigma=0.25"):
+        vb.SmoothedClassifier(both, "gaussian:sigma=0.5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vb.SmoothedClassifier(both, SMOOTHING)
+
+
+def test_an_ensemble_scales_features_as_its_members_do_and_refuses_two_ways(tmp_path: Path) -> None:
+    spec = "mlp:features=2,classes=2,width=4,depth=1"
+    tables = [np.array([[0.0, 1.0], [2.0, 5.0]]), np.array([[0.0, 1.0], [4.0, 7.0]])]
+    entries = [vb.Standardisation.of(table).metadata() for table in tables]
+    for name, said in (("a", entries[0]), ("b", entries[0]), ("c", entries[1]), ("plain", {"trained": "{}"})):
+        save_model(tmp_path / f"{name}.safetensors", build_model(spec, seed=0), spec, said)
+    a, b, c, plain = (str(tmp_path / f"{name}.safetensors") for name in ("a", "b", "c", "plain"))
+    assert load_model(f"{a}+{b}").metadata == entries[0]
+    for other in (c, plain):
+        with pytest.raises(BadInput, match=r"scaled in different ways.*--standardise"):
+            load_model(f"{a}+{other}")

@@ -17,8 +17,9 @@ def in_turns(
     seconds: float,
     device: torch.device,
     on_progress: Callable[[int], None],
+    of: str = "vauban",
 ) -> dict[str, float]:
-    """Votes per second of each function, and medians over rounds of the ratio of "vauban" to every other.
+    """Votes per second of each function, and medians over rounds of the ratio of `of` to every other.
 
     A function casts as many shapes of `rows` votes as its argument says; each gets `seconds` in total.
     """
@@ -29,9 +30,9 @@ def in_turns(
             rates[name].append(slices[name] * rows / _clock(function, slices[name], device))
         on_progress(int(len(timed) * seconds / ROUNDS))
     ratios = {
-        f"vauban_to_{other}": median(v / o for v, o in zip(rates["vauban"], rates[other], strict=True))
+        f"{of}_to_{other}": median(v / o for v, o in zip(rates[of], rates[other], strict=True))
         for other in timed
-        if other != "vauban"
+        if other != of
     }
     return {name: median(rate) for name, rate in rates.items()} | ratios
 

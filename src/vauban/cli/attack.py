@@ -142,22 +142,16 @@ def _subject(
 def _of_run(run: Path, model: str | None, weights: str | None, data: str | None, device: str) -> dict[str, Any]:
     from vauban.data import load
     from vauban.errors import BadInput
-    from vauban.models import load as load_model
-    from vauban.models import packaged
-    from vauban.runs.manifest import read_raw
+    from vauban.runs import manifest as manifests
 
-    said = read_raw(run)
-    if said.get("kind") == "poisoning":
+    if manifests.read_raw(run).get("kind") == "poisoning":
         raise BadInput(
             f"{run} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md"
         )
-    spec = data or said["data"]["spec"]
-    where = common.pick_device(device)
-    chosen = model or packaged(spec)
-    if chosen is None:
-        raise BadInput("an attack needs the model of the run: give --model")
-    loaded = {"model": load_model(chosen, weights, where), "data": load(spec), "device": where}
-    return loaded | {"called": _called(chosen, weights)}
+    manifest, where = manifests.read(run), common.pick_device(device)
+    spec = data or manifest.data.spec
+    chosen, loaded = common.run_model(run, manifest.model, spec, model, weights, where)
+    return {"model": loaded, "data": load(spec), "device": where, "called": _called(chosen, weights)}
 
 
 def _called(model: str | Path, weights: str | None) -> str:

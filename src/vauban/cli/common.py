@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vauban.errors import BadInput, ModelFailed, VaubanError, needs_torch
 from vauban.report.progress import bar as progress
 from vauban.report.progress import counter
+
+if TYPE_CHECKING:
+    from vauban.models import LoadedModel
+    from vauban.runs.sections import ModelSection
 
 __all__ = ["counter", "progress"]
 
@@ -33,7 +37,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         help="a .safetensors, .onnx or .skops file, an architecture or package.module:callable; A+B is an ensemble of models, "
-        "'D > A' a denoiser in front of one [packaged one for mnist]",
+        "'D > A' a denoiser in front of one [packaged one for mnist; of a run: its own, if its file is found]",
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(help="state dict for --model: .safetensors, .pt or .pth")]
@@ -240,6 +244,20 @@ def pick_device(name: str) -> str:
     except (RuntimeError, AssertionError):
         raise BadInput(f"device {name!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU") from None
     return name
+
+
+def run_model(
+    run: Path, named: ModelSection, data: str, model: str | None, weights: str | None, device: str
+) -> tuple[str | Path, LoadedModel]:
+    """The model given for a run, or the one that its manifest names where it is found; and the text or file it comes from."""
+    from vauban.models.files import load
+    from vauban.models.finding import find
+
+    if model is not None:
+        return model, load(model, weights, device)
+    if weights is not None:
+        raise BadInput(f"--weights {weights} belong to a model that is not named: give --model too")
+    return find(run, named, data, device)
 
 
 def printable(text: str) -> str:

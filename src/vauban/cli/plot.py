@@ -75,6 +75,7 @@ def plot(
 @example(
     "vauban compare runs/sigma-0.25 runs/sigma-0.5 --radii 0,0.25,0.5,1",
     "vauban compare runs/dpa-1200 runs/dpa-3000 --json",
+    "vauban compare runs/noise-0 runs/noise-1 runs/noise-2 runs/macer-0 runs/macer-1 runs/macer-2 --seeds 3",
 )
 def compare(
     runs: RunsArgument,
@@ -88,13 +89,24 @@ def compare(
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write the table, .csv or .tex")] = None,
     label: LabelOption = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="every so many runs in a row are of one network trained with different seeds: print means and intervals",
+        ),
+    ] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Print accuracy, median radius and certified accuracy of several runs, and how far each is from the first.
+    """Print accuracy, median and average radius and certified accuracy of several runs, and how far each is from the first.
 
     The standard error of a difference is over inputs, input by input where the runs have the same ones; it does not include
-    how much another training would change.
+    how much another training would change. With --seeds, means over trainings and 95 % intervals (Student's), on these inputs.
     """
+    if seeds is not None:
+        lines = _lines(runs, k, n, alpha, bounds, smoothing, threat, None, best)
+        _compare_trainings(lines, seeds, radii, label, out, json)
+        return
     from vauban.report.comparing import as_json, compared, headers, shown_radii, table_rows
     from vauban.report.summary import parse_radii
 
@@ -110,6 +122,26 @@ def compare(
     common.print_table(headers(shown), table_rows(rows), title=f"{threat_.metric.rstrip(',')} ({threat_.unit})")
     if out is not None:
         typer.echo(f"table: {out}")
+
+
+def _compare_trainings(
+    lines: list[Line], seeds: int, radii: str | None, label: list[str] | None, out: Path | None, json: bool
+) -> None:
+    from vauban.errors import BadInput
+    from vauban.report.comparing import shown_radii
+    from vauban.report.summary import parse_radii
+    from vauban.report.trainings import CONFIDENCE, as_json, headers, over_trainings, table_rows
+
+    if out is not None:
+        raise BadInput(f"--out {out} writes the table of single runs: leave --seeds out, or take the means from --json")
+    shown = shown_radii(lines, parse_radii(radii))
+    rows = over_trainings(lines, seeds, shown, label)
+    threat = lines[0].threat
+    if json:
+        common.print_json({"threat": threat.name, "confidence": CONFIDENCE, "trainings": as_json(rows, shown)})
+        return
+    title = f"{threat.metric.rstrip(',')} ({threat.unit}); mean ± half the width of the {CONFIDENCE:.0%} interval over trainings"
+    common.print_table(headers(shown), table_rows(rows), title=title)
 
 
 def _lines(

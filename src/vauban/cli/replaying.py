@@ -51,23 +51,13 @@ def _replay_inputs(
     run: Path, *, model: str | None, weights: str | None, inputs: int | None, data: str | None, device: str, quiet: bool
 ) -> Replay:
     from vauban.data import load
-    from vauban.models import load as load_model
-    from vauban.models import packaged
     from vauban.replay import replay
     from vauban.runs import manifest as manifests
 
-    spec = data or manifests.read(run).data.spec
-    chosen = model or packaged(spec)
-    if chosen is None:
-        raise BadInput("--replay needs the model of the run: give --model")
-    return replay(
-        run,
-        load_model(chosen, weights, device),
-        load(spec, stream=True),
-        inputs=inputs,
-        device=device,
-        progress=not quiet,
-    )
+    manifest = manifests.read(run)
+    spec = data or manifest.data.spec
+    _, loaded = common.run_model(run, manifest.model, spec, model, weights, device)
+    return replay(run, loaded, load(spec, stream=True), inputs=inputs, device=device, progress=not quiet)
 
 
 def show(replayed: Replay | PartsReplay) -> None:

@@ -187,6 +187,8 @@ def train(
     if in_first_process():
         how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
         _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
+        if not json and how.startswith("--model") and (learns.uses_labels or frozen is not None):
+            typer.echo(_next_command(out, how, data, law, standardise))
 
 
 class _Shown:
@@ -288,6 +290,23 @@ def _how_to_load(out: Path, spec: str, frozen: LoadedModel | None, given: tuple[
     model = quote(f"{spec if own else out} > {classifier or 'CLASSIFIER'}")
     rest = out if own else weights
     return f"--model {model}" if rest is None else f"--model {model} --weights {quote(str(rest))}"
+
+
+def _next_command(out: Path, how: str, data: str, law: Smoothing, standardise: bool) -> str:
+    """The command that certifies some inputs with the new weights: of the test split, or, without one, a word on which."""
+    from shlex import quote
+
+    from vauban.data.registry import in_test_split
+
+    test = in_test_split(data)
+    shown = "DATA" if test is None and standardise else quote(str(test or data))
+    some = "--limit 100" if law.law.exact else "-n 1000 --limit 100"
+    views = f"--smoothing {quote(str(law.spec))} {some}"
+    command = f"vauban certify {how} --data {shown} {views} --out {quote(f'runs/{out.stem}')}"
+    if test is not None:
+        return f"next: {command}"
+    what = "DATA: a table" if shown == "DATA" else "these are the inputs of the training: for a result, name inputs"
+    return f"next: {command}\n({what} that the network was not trained on)"
 
 
 def _print_result(out: Path, how: str, spec: str, trained: Trained, json: bool) -> None:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 )
 def verify(
     run: Annotated[Path, typer.Argument(help="run folder")],
-    replay: Annotated[
-        bool, typer.Option("--replay", help="cast the votes of some inputs again, with --model and --data, and compare")
-    ] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="cast the votes of some inputs again and compare")] = False,
     model: common.ModelOption = None,
     weights: common.WeightsOption = None,
     data: Annotated[

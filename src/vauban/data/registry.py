@@ -132,6 +132,16 @@ def with_split(spec: str, split: str) -> Spec:
     return Spec(parsed.name, {**parsed.params, "split": split})
 
 
+def in_test_split(spec: str) -> Spec | None:
+    """The test split of the data set of a text that is, or by default was, its train split; None where there is none."""
+    parsed = parse(spec)
+    parameter = KINDS[parsed.name].parameters.get("split")
+    chosen = parsed.params.get("split") == "train"
+    if parameter is SPLIT or (parameter is not None and parameter.read is SPLIT.read and chosen):
+        return Spec(parsed.name, {**parsed.params, "split": "test"})
+    return None
+
+
 def describe() -> list[DataListing]:
     """Return one row per kind of data: how it is written, what it reads, where it looks, whether it is found."""
     kinds = {name: KINDS[name] for name in KINDS.names()}

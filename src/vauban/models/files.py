@@ -31,6 +31,7 @@ from vauban.models.registry import canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
 from vauban.smoothing import build as build_smoothing
 from vauban.specs import Spec
+from vauban.standardise import METADATA as STANDARDISED
 
 SPEC_KEY = "vauban_model"
 TRAINED_SMOOTHING = "trained_smoothing"  # in a file's metadata: the views that the model was trained on
@@ -59,8 +60,8 @@ class LoadedModel(BaseClassifier):
             return
         try:
             same = law.same_views(build_smoothing(trained_on).law)
-        except VaubanError:  # a smoothing of a package that is not installed here
-            same = False
+        except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
+            same = trained_on == str(law.spec)
         if not same:
             warnings.warn(
                 f"the model was trained on views of {trained_on}, and {law.spec} makes others: what is claimed holds, but is "
@@ -163,7 +164,24 @@ def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
     spec = str(checked(replace(whole, parts=tuple(str(part.spec) for part in parts))))
     module = assembled(whole, _apart([part.module for part in parts])).eval().requires_grad_(False)
     code = "".join(part.code for part in parts)
-    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), {}, code)
+    metadata = _shared_metadata(whole, parts)
+    return LoadedModel(module, spec, fingerprint(spec + code, module), *sides(spec), metadata, code)
+
+
+def _shared_metadata(whole: Composed, parts: Sequence[LoadedModel]) -> dict[str, str]:
+    """What the members of an ensemble were all trained on: the views, and how features were scaled; parts without a word on
+    their training are passed over. Members whose features were scaled differently are refused: all are shown the same views.
+    """
+    said = [part.metadata for part in parts if part.metadata]
+    if isinstance(whole, DenoisedText) or not said:
+        return {}
+    if any(one.get(STANDARDISED) != said[0].get(STANDARDISED) for one in said):
+        raise BadInput(
+            f"{whole} joins models whose features were scaled in different ways in training, and all members are shown the same "
+            "views: train them with --standardise on the same data, or all without"
+        )
+    kept = (TRAINED_SMOOTHING, STANDARDISED)
+    return {key: said[0][key] for key in kept if key in said[0] and all(one.get(key) == said[0][key] for one in said)}
 
 
 def _apart(modules: Sequence[nn.Module]) -> list[nn.Module]:

@@ -1,4 +1,5 @@
-"""A table of several runs: accuracy, median radius and certified accuracy at some radii, and how far each is from the first."""
+"""A table of several runs: accuracy, median and average radius, certified accuracy at some radii, and how far each is from the
+first."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from vauban.certificates import Claims
 from vauban.report.lines import Line
 from vauban.report.numbers import asked_radius, percent, short_radius
-from vauban.report.summary import round_numbers
+from vauban.report.summary import number_or_none, round_numbers
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class ComparedRun:
     clean: float | None
     base: float | None
     median: float | None
+    average: float | None
     certified: tuple[float, ...]
     against: tuple[tuple[float, float], ...] | None
 
@@ -39,13 +41,13 @@ def compared(lines: Sequence[Line], radii: Sequence[float]) -> list[ComparedRun]
     first, rows = lines[0].claims, []
     for line in lines:
         claims = line.claims
-        median = math.nan if claims is None else claims.median_radius
         rows.append(
             ComparedRun(
                 line.label,
                 None if claims is None else claims.clean_accuracy,
                 None if claims is None else claims.base_accuracy,
-                None if math.isnan(median) else median,
+                None if claims is None else number_or_none(claims.median_radius),
+                None if claims is None else number_or_none(claims.average_radius),
                 tuple(line.at(r) for r in radii),
                 None
                 if line is lines[0] or claims is None or first is None
@@ -75,7 +77,7 @@ def standard_error(values: NDArray[np.float64]) -> float:
 
 def headers(radii: Sequence[float]) -> list[str]:
     """The titles of the columns of `table_rows`."""
-    return ["run", "most voted", "on views", "median", *(f"at {asked_radius(r)}" for r in radii)]
+    return ["run", "most voted", "on views", "median", "average", *(f"at {asked_radius(r)}" for r in radii)]
 
 
 def table_rows(rows: Sequence[ComparedRun]) -> list[list[str]]:
@@ -83,12 +85,12 @@ def table_rows(rows: Sequence[ComparedRun]) -> list[list[str]]:
     lines = []
     for row in rows:
         shares = ["" if share is None else percent(share) for share in (row.clean, row.base)]
-        median = "none" if row.median is None and row.clean is not None else ""
-        median = median if row.median is None else short_radius(row.median)
-        lines.append([row.label, *shares, median, *map(percent, row.certified)])
+        none = "" if row.clean is None else "none"
+        middle = [none if radius is None else short_radius(radius) for radius in (row.median, row.average)]
+        lines.append([row.label, *shares, *middle, *map(percent, row.certified)])
         if row.against is not None:
             gaps = [f"{100 * gap:+.2f} ± {100 * error:.2f}" for gap, error in row.against]
-            lines.append(["  against the first", "", "", "", *gaps])
+            lines.append(["  against the first", "", "", "", "", *gaps])
     return lines
 
 
@@ -100,6 +102,7 @@ def as_json(rows: Sequence[ComparedRun], radii: Sequence[float]) -> list[dict[st
             "clean_accuracy": row.clean,
             "base_accuracy": row.base,
             "median_radius": row.median,
+            "average_radius": row.average,
             "certified": [{"radius": r, "accuracy": a} for r, a in zip(radii, row.certified, strict=True)],
             "against_first": None
             if row.against is None

@@ -120,7 +120,7 @@ def read_lines(
     if not found:
         raise BadInput("there is nothing to draw: name one run folder or more")
     _refuse_other_threats(found)
-    return _labelled(found, labels)
+    return labelled(found, labels)
 
 
 def _lines_of(source: Any, changes: Mapping[str, Sequence[Any]], group: int) -> Iterator[Line]:
@@ -198,7 +198,7 @@ def _refuse_other_threats(lines: Sequence[Line]) -> None:
         )
 
 
-def _labelled(lines: Sequence[Line], labels: Sequence[str] | None) -> list[Line]:
+def labelled(lines: Sequence[Line], labels: Sequence[str] | None) -> list[Line]:
     """Lines with labels that all differ: as given, or made of the facts in which the lines differ."""
     if labels is not None:
         if len(labels) != len(lines) or len(set(labels)) != len(labels):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vauban.report.numbers import percent
+from vauban.report.summary import average_text
 
 
 def headers(summary: dict[str, Any]) -> list[str]:
@@ -25,4 +26,5 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
         ["clean accuracy", percent(summary["clean_accuracy"])],
         *([f"certified at radius {row['radius']:,}", percent(row["accuracy"])] for row in summary["certified"]),
         ["median radius", "none" if median is None else f"{median:,}"],
+        ["average radius", average_text(summary["average_radius"])],
     ]

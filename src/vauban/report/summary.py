@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
@@ -42,6 +43,44 @@ def round_numbers(largest: float, whole: bool, most: int = 8) -> list[float]:
     steps = (Decimal(f"{digit}e{power}") for power in powers for digit in digits)
     step = next(s for s in steps if finite / float(s) <= most)
     return [float(i * step) for i in range(int(finite / float(step)) + 1)]
+
+
+def summarised(certs: Certificates, radii: ArrayLike, rho: float, method: str) -> dict[str, Any]:
+    """Everything a table shows of certificates, as plain numbers: `Certificates.summary`."""
+    margin = certs.by_margin()
+    return {
+        "inputs": len(certs),
+        "k": certs.k,
+        "alpha": certs.alpha,
+        "bounds": certs.bounds,
+        "threat": certs.threat.name,
+        "exact": certs.exact,
+        "votes_per_input": certs.votes_per_input,
+        "base_accuracy": certs.base_accuracy,
+        "clean_accuracy": certs.clean_accuracy,
+        "undecided": certs.undecided,
+        "certified_elsewhere": certs.certified_elsewhere,
+        "median_radius": number_or_none(certs.median_radius),
+        "average_radius": number_or_none(certs.average_radius),
+        "rho": rho,
+        "dataset_claim": method,
+        "certified": [
+            {"radius": float(r), "accuracy": certs.accuracy(r), "at_least": certs.accuracy_claim(r, rho, method)}
+            | ({} if margin is None else {"by_margin": margin.accuracy(r)})
+            for r in np.asarray(radii, dtype=float)
+        ],
+        "notes": list(certs.notes),
+    }
+
+
+def number_or_none(value: float) -> float | None:
+    """The number, None for NaN."""
+    return None if np.isnan(value) else value
+
+
+def average_text(value: float | None) -> str:
+    """An average radius in a table."""
+    return "none: a radius is infinite" if value is None else short_radius(value)
 
 
 def title_of(certs: Certificates) -> str:
@@ -81,4 +120,5 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
             [f"certified at radius {asked_radius(line['radius'])}", percent(line["accuracy"]), percent(beside)]
         )
     lines.append(["median radius", "none" if median is None else short_radius(median), ""])
+    lines.append(["average radius", average_text(summary["average_radius"]), ""])
     return lines if not summary["exact"] or _two_bounds(summary) else [line[:2] for line in lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vauban.certificates import sentence
+from vauban.certificates import UNIT_RANGE
 from vauban.files import canonical, sha256
 from vauban.report.numbers import confidence
 from vauban.runs.sections import DIVIDED
@@ -23,6 +23,16 @@ LABELS_FIXED = (
     "probability"
 )
 """What a claim from bare counts presupposes of its labels."""
+
+
+def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | None = UNIT_RANGE) -> str:
+    """Which changes a radius covers, in words."""
+    relation = "less than" if threat.ball == "open" else "at most"
+    unit = threat.unit
+    if input_range != UNIT_RANGE:
+        of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
+        unit = unit.replace("pictures in [0,1]", of)
+    return f"every change whose {threat.metric} is {relation} {radius} ({unit})"
 
 
 def spoken(threat: Threat, inputs: InputSection, data: DataSection) -> Threat:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vauban.certificates import UNIT_RANGE, sentence
+from vauban.certificates import UNIT_RANGE
 from vauban.errors import Lie
 from vauban.methods import CertifySettings
+from vauban.report.wording import sentence
 from vauban.runs.manifest import Manifest
 from vauban.runs.sections import ComputeSection, DataSection, InputSection, ModelSection, SeedSection
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.l0.units import L0_THREATS, reset_groups, salt_and_pepper
+from vauban.attacks.l0.resets import reset_groups
+from vauban.attacks.l0.units import L0_THREATS, salt_and_pepper
 from vauban.threats import Threat
 
 _POOL = 4  # times as many units as are needed: those that stay are chosen among them

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 
 from vauban.attacks.base import Attack, Found, Search, Target, at_least, register
-from vauban.attacks.l0.units import L0_THREATS, changed, extremes, ranks, reset_groups, units_of
+from vauban.attacks.l0.resets import reset_groups
+from vauban.attacks.l0.units import L0_THREATS, changed, extremes, ranks, units_of
 from vauban.threats import Threat
 
 

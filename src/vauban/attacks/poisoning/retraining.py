@@ -156,74 +156,81 @@ def _poison_one(
     counts = np.bincount(ballots, minlength=world.ensemble.num_classes)
     label = int(counts.argmax())
     rival, need = needed_gain(counts, label)
-    changes = _Changes(world, x[0], label, rival, kind, random)
-    search = _by_bucket if world.separable else _by_prefix
+    search = _Search(world, x, ballots, _Changes(world, x[0], label, rival, kind, random), label, rival, most)
     best: Poisoned = Poisoned(label, certified, None, None)
-    for candidate in search(world, x, ballots, changes, label, rival, need, most):
+    for candidate in search.by_bucket(need) if world.separable else search.by_prefix():
         if len(candidate) >= best.upper:
             continue
-        after = np.bincount(world.votes(candidate, x)[0], minlength=len(counts))
-        if int(after.argmax()) != label:
-            best = Poisoned(label, certified, candidate, int(after.argmax()))
+        after = search.answer(candidate)
+        if after != label:
+            best = Poisoned(label, certified, candidate, after)
     return best
 
 
-def _by_bucket(
-    world: _World,
-    x: NDArray[Any],
-    ballots: NDArray[np.integer],
-    changes: _Changes,
-    label: int,
-    rival: int,
-    need: int,
-    most: int,
-) -> list[Change]:
-    """Try every bucket by itself, all of them in one training; then take the cheapest set that gains enough votes."""
-    still = [int(b) for b in np.flatnonzero(bucket_gains(ballots, label, rival, world.partition) > 0)]
-    found: dict[int, list[tuple[int, Change]]] = {b: [] for b in still}
-    count = 1
-    while still and count <= most:
-        tried = {b: changes.of(b, count) for b in still}
-        votes = world.votes(sum(tried.values(), Change()), x, still)[0]
-        for b, change in tried.items():
-            gain = _lead(int(votes[b]), label, rival) - _lead(int(ballots[b]), label, rival)
-            if gain > 0:
-                found[b].append((gain, change))
-        still = [b for b in still if int(votes[b]) != rival and len(tried[b]) == count]
-        count *= 2
-    options = [some for some in found.values() if some]
-    chosen = cheapest_buckets([[(gain, len(change)) for gain, change in some] for some in options], need)
-    return [] if chosen is None else [sum((options[i][j][1] for i, j in chosen), Change())]
+@dataclass(frozen=True)
+class _Search:
+    """Looks for changes, of at most `most` samples a bucket, that make the ensemble answer `rival` or another in place of `label`
+    for the one input x [1, ...], on which its base classifiers cast `ballots` [models]."""
 
+    world: _World
+    x: NDArray[Any]
+    ballots: NDArray[np.integer]
+    changes: _Changes
+    label: int
+    rival: int
+    most: int
 
-def _by_prefix(
-    world: _World,
-    x: NDArray[Any],
-    ballots: NDArray[np.integer],
-    changes: _Changes,
-    label: int,
-    rival: int,
-    need: int,
-    most: int,
-) -> list[Change]:
-    """Change the buckets with the largest possible gain together, as few of them as move the answer."""
-    order = np.argsort(-bucket_gains(ballots, label, rival, world.partition), kind="stable")
-    candidates, count = [], 1
-    while count <= most:
-        low, high = 0, len(order)
-        while low < high:
-            middle = (low + high) // 2
-            votes = world.votes(sum((changes.of(int(b), count) for b in order[:middle]), Change()), x)[0]
-            moved = int(np.bincount(votes, minlength=world.ensemble.num_classes).argmax()) != label
-            low, high = (low, middle) if moved else (middle + 1, high)
-        candidates.append(sum((changes.of(int(b), count) for b in order[:low]), Change()))
-        count *= 2
-    return sorted(candidates, key=len)
+    @property
+    def gains(self) -> NDArray[Any]:
+        """What each bucket could add to the rival's lead at most."""
+        return bucket_gains(self.ballots, self.label, self.rival, self.world.partition)
 
+    def answer(self, change: Change) -> int:
+        """What the ensemble answers after a change."""
+        return int(np.bincount(self.world.votes(change, self.x)[0], minlength=self.world.ensemble.num_classes).argmax())
 
-def _lead(vote: int, label: int, rival: int) -> int:
-    """What a vote adds to the rival's lead over the label."""
-    return int(vote == rival) - int(vote == label)
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of samples to change in a bucket: 1, 2, 4, …"""
+        return [2**i for i in range(self.most.bit_length())]
+
+    def by_bucket(self, need: int) -> list[Change]:
+        """Try every bucket by itself, all of them in one training; then take the cheapest set that gains enough votes."""
+        still = [int(b) for b in np.flatnonzero(self.gains > 0)]
+        found: dict[int, list[tuple[int, Change]]] = {b: [] for b in still}
+        for count in self.counts:
+            if not still:
+                break
+            tried = {b: self.changes.of(b, count) for b in still}
+            votes = self.world.votes(sum(tried.values(), Change()), self.x, still)[0]
+            for b, change in tried.items():
+                gain = self._lead(int(votes[b])) - self._lead(int(self.ballots[b]))
+                if gain > 0:
+                    found[b].append((gain, change))
+            still = [b for b in still if int(votes[b]) != self.rival and len(tried[b]) == count]
+        options = [some for some in found.values() if some]
+        chosen = cheapest_buckets([[(gain, len(change)) for gain, change in some] for some in options], need)
+        return [] if chosen is None else [sum((options[i][j][1] for i, j in chosen), Change())]
+
+    def by_prefix(self) -> list[Change]:
+        """Change the buckets with the largest possible gain together, as few of them as move the answer."""
+        order = np.argsort(-self.gains, kind="stable")
+        candidates = []
+        for count in self.counts:
+            low, high = 0, len(order)
+            while low < high:
+                middle = (low + high) // 2
+                moved = self.answer(self._prefix(order[:middle], count)) != self.label
+                low, high = (low, middle) if moved else (middle + 1, high)
+            candidates.append(self._prefix(order[:low], count))
+        return sorted(candidates, key=len)
+
+    def _prefix(self, buckets: NDArray[Any], count: int) -> Change:
+        return sum((self.changes.of(int(b), count) for b in buckets), Change())
+
+    def _lead(self, vote: int) -> int:
+        """What a vote adds to the rival's lead over the label."""
+        return int(vote == self.rival) - int(vote == self.label)
 
 
 class _Changes:

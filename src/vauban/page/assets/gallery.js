@@ -111,6 +111,7 @@
     lost: ["lost at the radius above", (one, radius) => !(one.state === "certified" && one.radius >= radius)],
     wrong: ["wrong", (one) => one.state === "wrong"],
     undecided: ["undecided", (one) => one.state === "undecided"],
+    outvoted: ["outvoted", (one) => one.outvoted],
   };
 
   const ORDERS = {

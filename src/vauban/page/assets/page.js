@@ -19,7 +19,8 @@
     const inputs = V.readClaims(given.claims, manifest).map((claim) => ({
       ...claim,
       position: positions.get(claim.index),
-      state: stateOf(claim, null, manifest.settings.k),
+      state: stateOf(claim),
+      outvoted: false,
     }));
     const { k, alpha = 0 } = manifest.settings;
     const exact = poisoned || manifest.method.name === "exact";
@@ -29,13 +30,17 @@
     return { ...given, source: given, manifest, inputs, k, alpha, exact, labelled, className, poisoned, spread, offsets };
   }
 
-  // certified for the true label, wrong (certified for another, or the true one is not among the k most voted), or undecided
-  function stateOf(claim, counts, k) {
-    if (claim.radius !== null && (claim.truth === null || claim.label === claim.truth)) return "certified";
-    if (claim.radius !== null) return "wrong";
-    if (claim.truth === null || !counts) return "undecided";
-    const ahead = V.leads(counts, claim.truth).filter((lead) => lead <= 0).length;
-    return ahead < k ? "undecided" : "wrong";
+  // certified for the true label (or the given one, without true labels), wrong: certified for another, or undecided: no radius
+  function stateOf(claim) {
+    if (claim.radius === null) return "undecided";
+    return claim.truth === null || claim.label === claim.truth ? "certified" : "wrong";
+  }
+
+  // Whether the true label is not among the k most voted, ties to the smaller label; in a run-off: not its winner
+  function outvotedIn(run, one, seen) {
+    if (one.truth === null || !seen.counts) return false;
+    if (run.poisoned && run.manifest.settings.aggregate !== "plurality") return seen.winner !== one.truth;
+    return V.leads(seen.counts, one.truth).filter((lead) => lead <= 0).length >= run.k;
   }
 
   const current = () => runs[state.run];
@@ -128,8 +133,10 @@
     cells(head, "th", titles);
     const rows = [["inputs", (run) => run.inputs.length.toLocaleString("en")]];
     if (group().length > 1) rows.push(["smoothing", (run) => run.manifest.smoothing ?? run.manifest.partition]);
-    rows.push(["wrong", (run) => percent(run.inputs.filter((one) => one.state === "wrong").length / run.inputs.length)]);
-    rows.push(["undecided", (run) => percent(run.inputs.filter((one) => one.state === "undecided").length / run.inputs.length)]);
+    const share = (run, kind) => percent(run.inputs.filter(kind).length / run.inputs.length);
+    rows.push(["undecided", (run) => share(run, (one) => one.state === "undecided")]);
+    rows.push(["wrong: certified for another label", (run) => share(run, (one) => one.state === "wrong")]);
+    rows.push(["outvoted: true label not in the top k", (run) => share(run, (one) => one.outvoted)]);
     for (const radius of niceRadii()) {
       rows.push([`certified at radius ${radius.toLocaleString("en", { maximumFractionDigits: 9 })}`, (run) => shares(run, radius)]);
     }
@@ -227,9 +234,7 @@
       const votes = run.poisoned ? await V.readPoisoning(run.source, run.manifest) : await V.readVotes(run.source, run.manifest);
       for (const one of run.inputs) {
         const seen = votes.get(one.index) ?? {};
-        Object.assign(one, { counts: seen.counts, ballot: seen.ballot });
-        if (!run.poisoned || run.manifest.settings.aggregate === "plurality") one.state = stateOf(one, seen.counts, run.k);
-        else if (one.radius === null && one.truth !== null && seen.winner !== one.truth) one.state = "wrong";
+        Object.assign(one, { counts: seen.counts, ballot: seen.ballot, outvoted: outvotedIn(run, one, seen) });
       }
     }
   }

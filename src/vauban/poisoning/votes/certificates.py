@@ -78,7 +78,7 @@ class PoisoningCertificates(Claims):
 
     def summary(self, radii: ArrayLike | None = None) -> dict[str, Any]:
         """The numbers of a table, as plain values; `radii`: round ones up to the largest certified, unless given."""
-        from vauban.report.summary import nice_radii
+        from vauban.report.summary import nice_radii, number_or_none
 
         numbers: dict[str, Any] = {
             "inputs": len(self),
@@ -97,6 +97,7 @@ class PoisoningCertificates(Claims):
             "base_accuracy": self.base_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "median_radius": None if np.isnan(median) else int(median),
+            "average_radius": number_or_none(self.average_radius),
             "certified": [{"radius": int(r), "accuracy": self.accuracy(int(r))} for r in np.asarray(shown)],
         }
 
