@@ -138,7 +138,9 @@ def _write_table(pages: list[Path], out: Path | None) -> None:
     from vauban.reproduce.ledger import write
 
     if out is None or not out.is_dir():
-        raise BadInput("--table needs --out: the folder with a folder of results for each entry, such as results/reproduce")
+        raise BadInput(
+            "--table needs --out: the folder with a folder of results for each entry, such as results/reproduce"
+        )
     for page in pages:
         if not page.is_file():
             raise BadInput(f"{page} does not exist: --table writes into a page that has the marks of the table")

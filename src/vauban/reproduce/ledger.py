@@ -158,7 +158,9 @@ def _summary(entries: Any, folder: Path) -> str:
     rows = [_row(said) for entry, found in kept if entry.kind != "analytic" for said in found["compared"]]
     done = [row for row in rows if row.done and row.published is not None and row.part == "test"]
     reached = sum((row.ours or 0) >= row.published for row in done if row.published is not None)
-    every = sum(1 for entry in entries for one in entry.published for y in one.y if y is not None and one.part == "test")
+    every = sum(
+        1 for entry in entries for one in entry.published for y in one.y if y is not None and one.part == "test"
+    )
     return (
         f"{len(kept)} of {len(entries)} entries have results. Of {every:,} published numbers about test inputs {len(done)} are "
         f"made, {reached} of them at the published number or above."
