@@ -1,4 +1,4 @@
-"""band-cnn: it finds the kept band wherever it lies, wrapping around, and sees nothing else; it is trained and certified by name."""
+"""band-cnn finds the kept band wherever it lies and sees nothing else; it is trained and certified by name."""
 
 from pathlib import Path
 

@@ -74,7 +74,8 @@ def test_entry_runs_stops_and_goes_on(
     outcome = run_entry(small, tmp_path / "out", quiet)
     assert not outcome.missing
     assert len(outcome.verified) == len(small.points()) + bool(small.choose)
-    assert outcome.pictures and all(path.stat().st_size for path in outcome.pictures)
+    assert outcome.pictures
+    assert all(path.stat().st_size for path in outcome.pictures)
     assert any(row.done for row in outcome.rows) or not entry.published
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*") if path.is_file()}
     run_entry(small, tmp_path / "out", quiet)

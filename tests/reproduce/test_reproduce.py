@@ -1,6 +1,7 @@
 """vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from vauban.reproduce.comparing import measured
 from vauban.reproduce.entry import find
 from vauban.reproduce.running import Options, read_budget
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import chosen_inputs
+from vauban.reproduce.steps import Step, certify, chosen_inputs
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -200,3 +201,21 @@ def test_entries_are_listed_and_shown() -> None:
     assert len(listed) >= 50
     assert "retained" in vauban("reproduce", "ablation-mnist", "--show")
     assert "--out is missing" in vauban("reproduce", "ablation-mnist", code=2)
+
+
+@pytest.mark.parametrize(("device", "compiles"), [("cpu", False), ("cuda", True)])
+def test_votes_are_compiled_on_a_gpu_where_the_entry_says_so(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, compiles: bool
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def classifier(*_: object, **options: Any) -> None:
+        raise Seen(options.get("compile", False))
+
+    monkeypatch.setattr("vauban.models.load", lambda *_: None)
+    monkeypatch.setattr("vauban.smoothed.SmoothedClassifier", classifier)
+    made = find(str(entry))
+    step = Step(replace(made, certify={**made.certify, "compile": True}), tmp_path, made.points()[0])
+    with pytest.raises(Seen, match=str(compiles)):
+        certify(step, device, progress=False)

@@ -13,8 +13,8 @@ class BandCnn(nn.Module):
     """Convolutions along the kept band, whose columns are channels, then dense layers; where the band lies is added to each.
 
     Views [n, 2 c, size, size] hold (v, 1 - v) where they keep a pixel and (0, 0) elsewhere. The `band` columns (or rows) from the
-    first kept one on are taken out, wrapping around: an n-th of the work of a network that looks at the whole view, and the
-    same information, since the rest of a view is constant. A view that keeps everything, or nothing, is read from its first column on.
+    first kept one on are taken out, wrapping around: less work than looking at the whole view, and the same information, since
+    the rest of a view is constant. A view that keeps everything, or nothing, is read from its first column on.
     """
 
     def __init__(self, channels: int, classes: int, size: int, band: int, width: int, rows: bool):

@@ -36,8 +36,8 @@ class Compared:
     """One published number and ours, in percent or as a radius; None where the paper has none, or the run is not there yet.
 
     `error`: the standard error of ours: over trainings where there are several seeds, else over inputs. `published_error`:
-    that of the published accuracy over the inputs it was measured on, where they are known. `run`: where ours comes from. `part`: of
-    the data, test inputs or those that choose.
+    that of the published accuracy over the inputs it was measured on, where they are known. `run`: where ours comes from.
+    `part`: of the data, test inputs or those that choose.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The table "published against Vauban" over all entries, from the results that are stored, and written into pages between marks."""
+"""The table "published against Vauban" over all entries, from stored results, written into pages between marks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,77 @@ from vauban.reproduce.outcome import PAGE, RESULTS
 
 SECTIONS = {
     "Gaussian noise, L2 and top k": ("gaussian-cifar10", "gaussian-imagenet"),
-    "Ablation, L0 and top k": ("ablation-cifar10-top-k", "ablation-imagenet-top-k", "gaussian-cifar10-as-l0", "discrete-cifar10"),
-    "Laplace noise, L1": ("laplace-regions", "laplace-binary", "laplace-rops", "laplace-cifar10-type1", "laplace-cifar10-type2", "gaussian-cifar10-as-l1"),
-    "Thesis, chapter 2: ablation": ("ablation-delta", "ablation-mnist", "ablation-cifar10", "ablation-cifar10-resnet50", "ablation-imagenet", "discrete-mnist", "ablation-null-mnist", "ablation-null-cifar10", "attack-pointwise-mnist"),
-    "Thesis, chapter 3: splitting, L1": ("splitting-cifar10", "splitting-cifar10-stability", "splitting-cifar10-sampled", "splitting-cifar10-offsets", "uniform-cifar10", "uniform-cifar10-stability", "splitting-imagenet"),
-    "Thesis, chapter 4: fractional Lp and exact L0": ("fractional-designs", "fractional-half-cifar10", "fractional-third-cifar10", "fractional-half-cifar10-stability", "fractional-third-cifar10-stability", "fractional-half-cifar10-forms", "fractional-half-cifar10-large", "fractional-baseline-cifar10", "fractional-imagenet", "sparse-cifar10-pixel", "sparse-cifar10-feature"),
-    "Thesis, chapter 5: Wasserstein": ("flow-mnist", "laplace-wasserstein-mnist", "flow-cifar10", "attack-wasserstein-mnist"),
-    "Thesis, chapter 6: patches": ("band-mnist", "block-mnist", "row-mnist", "multi-band-mnist", "multi-block-mnist", "band-sampled-mnist", "ablation-as-patch-mnist", "band-cifar10", "block-cifar10", "band-sampled-cifar10", "ablation-as-patch-cifar10", "band-imagenet", "attack-patches-cifar10"),
+    "Ablation, L0 and top k": (
+        "ablation-cifar10-top-k",
+        "ablation-imagenet-top-k",
+        "gaussian-cifar10-as-l0",
+        "discrete-cifar10",
+    ),
+    "Laplace noise, L1": (
+        "laplace-regions",
+        "laplace-binary",
+        "laplace-rops",
+        "laplace-cifar10-type1",
+        "laplace-cifar10-type2",
+        "gaussian-cifar10-as-l1",
+    ),
+    "Thesis, chapter 2: ablation": (
+        "ablation-delta",
+        "ablation-mnist",
+        "ablation-cifar10",
+        "ablation-cifar10-resnet50",
+        "ablation-imagenet",
+        "discrete-mnist",
+        "ablation-null-mnist",
+        "ablation-null-cifar10",
+        "attack-pointwise-mnist",
+    ),
+    "Thesis, chapter 3: splitting, L1": (
+        "splitting-cifar10",
+        "splitting-cifar10-stability",
+        "splitting-cifar10-sampled",
+        "splitting-cifar10-offsets",
+        "uniform-cifar10",
+        "uniform-cifar10-stability",
+        "splitting-imagenet",
+    ),
+    "Thesis, chapter 4: fractional Lp and exact L0": (
+        "fractional-designs",
+        "fractional-half-cifar10",
+        "fractional-third-cifar10",
+        "fractional-half-cifar10-stability",
+        "fractional-third-cifar10-stability",
+        "fractional-half-cifar10-forms",
+        "fractional-half-cifar10-large",
+        "fractional-baseline-cifar10",
+        "fractional-imagenet",
+        "sparse-cifar10-pixel",
+        "sparse-cifar10-feature",
+    ),
+    "Thesis, chapter 5: Wasserstein": (
+        "flow-mnist",
+        "laplace-wasserstein-mnist",
+        "flow-cifar10",
+        "attack-wasserstein-mnist",
+    ),
+    "Thesis, chapter 6: patches": (
+        "band-mnist",
+        "block-mnist",
+        "row-mnist",
+        "multi-band-mnist",
+        "multi-block-mnist",
+        "band-sampled-mnist",
+        "ablation-as-patch-mnist",
+        "band-cifar10",
+        "block-cifar10",
+        "band-sampled-cifar10",
+        "ablation-as-patch-cifar10",
+        "band-imagenet",
+        "attack-patches-cifar10",
+    ),
     "Thesis, chapter 7: poisoning": ("dpa-mnist", "ss-dpa-mnist", "dpa-cifar10", "ss-dpa-cifar10"),
     "Thesis, chapter 8: goals": ("reengage-continuousseek",),
-}  # fmt: skip
+}
 """Which entries stand together; one that is named nowhere here comes last, under "Others"."""
 
 NOT_MADE = "not made yet"

@@ -124,6 +124,8 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
     base = load_model(step.weights, None, device)
     options = {key: given[key] for key in ("precision", "rows") if key in given}
+    if given.get("compile") and device.startswith("cuda"):
+        options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
     settings = {key: given[key] for key in ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep") if key in given}
     smoothed.certify(inputs, out=step.run, progress=progress, picture=lambda certs: png([certs]), **settings)
