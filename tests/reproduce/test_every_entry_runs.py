@@ -38,12 +38,15 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tried(entry: Entry) -> Entry:
     """The same experiment with two inputs, few votes, a narrow network and one step of training; at most two points of the grid,
-    which are its first along every axis."""
-    point = entry.points()[0]
-    grid = {axis: [value] for axis, value in point.items()}
+    which are its first along every axis, or those with the fewest views."""
+    order = {
+        axis: sorted(values) if axis == "scale" else list(values) for axis, values in entry.grid.items()
+    }  # fewest views
+    grid = {axis: values[:1] for axis, values in order.items()}
     if grid and not entry.choose:
-        last = list(entry.grid)[-1]
-        grid[last] = list(entry.grid[last])[:2]
+        last = list(order)[-1]
+        grid[last] = order[last][: 1 if last == "scale" else 2]
+    point = replace(entry, grid=grid).points()[0]
     certify: dict[str, Any] = (
         {**entry.certify, "inputs": "::20"} if entry.data == "cifar10" else {**entry.certify, "inputs": "::5000"}
     )

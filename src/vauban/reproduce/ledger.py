@@ -73,6 +73,7 @@ SECTIONS = {
     ),
     "Thesis, chapter 6: patches": (
         "band-mnist",
+        "band-mnist-margin",
         "block-mnist",
         "row-mnist",
         "multi-band-mnist",

@@ -63,6 +63,12 @@ class Step:
         return self.out / WEIGHTS / f"{name}.safetensors"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The entry's fields of the recipe, axes of the grid filled in where they are texts."""
+        given = dict(self.entry.train.get("settings", {}))
+        return {key: value.format(**self.point) if isinstance(value, str) else value for key, value in given.items()}
+
+    @property
     def commands(self) -> list[list[str]]:
         """The commands of an entry that is made by commands, as words; {out}, {run} and the axes of the grid are filled in."""
         filled = {"out": str(self.out), "run": str(self.run), "seed": str(self.seed), **self.point}
@@ -90,7 +96,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     if chosen is not None and chosen.missing:
         raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
     base = chosen.recipe if chosen else Recipe()
-    recipe = Recipe.from_options(base, {"seed": step.seed, **given.get("settings", {})})
+    recipe = Recipe.from_options(base, {"seed": step.seed, **step.settings})
     pictures = load_some(with_split(data, "train"), given.get("every", 1), given.get("limit"))
     model = str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
     if not model:
