@@ -61,6 +61,12 @@ def reproduce(
         Path | None,
         typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]"),
     ] = None,
+    use: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=FOLDER: take a finished run folder for the run of this name, as runs/NAME (repeat for more)"
+        ),
+    ] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -103,6 +109,7 @@ def reproduce(
             settings={} if epochs is None else {"epochs": epochs},
             inputs=inputs,
             folder=data_folder,
+            use=_read_used(use or []),
             pack=pack,
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
@@ -130,6 +137,16 @@ def _list(entries: list[Any], json: bool) -> None:
         ]
         rows.append([one.name, one.title, runs + (", --quick" if one.is_mnist else ""), one.source])
     common.print_table(["name", "what", "made by", "source"], rows, numbers=False)
+
+
+def _read_used(texts: list[str]) -> dict[str, Path]:
+    from vauban.errors import BadInput
+
+    pairs = [text.partition("=") for text in texts]
+    for text, (name, _, folder) in zip(texts, pairs, strict=True):
+        if not name or not folder:
+            raise BadInput(f"--use {text}: NAME=FOLDER is needed, such as partitions-1200=results/poisoning/dpa-1200")
+    return {name: Path(folder) for name, _, folder in pairs}
 
 
 def _write_table(pages: list[Path], out: Path | None) -> None:

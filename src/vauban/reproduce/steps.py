@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.files import read_json, write_json
 from vauban.reproduce.entry import Entry
 
-RUNS, WEIGHTS = "runs", "weights"
+RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
 
 
@@ -40,9 +42,16 @@ class Step:
         return re.sub(r"[^A-Za-z0-9.,_-]+", "_", ",".join(said))
 
     @property
+    def used(self) -> Path | None:
+        """The run folder that was made elsewhere and is used for it, if there is one."""
+        file = self.out / USED
+        said = read_json(file).get(self.name) if file.exists() else None
+        return None if said is None else self.out / said
+
+    @property
     def run(self) -> Path:
         """Its run folder."""
-        return self.out / RUNS / self.name
+        return self.used or self.out / RUNS / self.name
 
     @property
     def smoothing(self) -> str:
@@ -177,10 +186,25 @@ def chosen_inputs(spec: str, text: str) -> Any:
     )
 
 
+def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
+    """Keep in the folder of the results which runs were made elsewhere; a folder without a finished run is refused."""
+    from vauban.runs.store import SEAL
+
+    known = {step.name: step for step in steps}
+    for name, folder in given.items():
+        if name not in known:
+            raise BadInput(f"--use {name}={folder}: this entry has the runs {', '.join(known)}")
+        if not (folder / SEAL).exists():
+            raise BadInput(f"--use {name}={folder}: this is no finished run folder, which has a {SEAL}")
+        out = known[name].out
+        kept = read_json(out / USED) if (out / USED).exists() else {}
+        write_json(out / USED, {**kept, name: Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()})
+
+
 def run_commands(step: Step, device: str) -> bool:
     """Run the commands of a step, one after the other, unless its result is there; each continues where it was stopped."""
     done = step.out / "done" / step.name
-    if done.exists():
+    if done.exists() or step.used:
         return False
     for words in step.commands:
         _run_command(with_device(words, device))
