@@ -36,6 +36,13 @@ def test_scores_do_not_depend_on_what_a_view_hides() -> None:
     assert torch.equal(scores[0], scores[1])
 
 
+def test_it_is_cast_to_16_bits() -> None:
+    net = build("band-cnn:size=8,width=4", seed=1).bfloat16()
+    views = vb.Band(2).views(torch.randint(0, 256, (1, 1, 8, 8), dtype=torch.uint8), torch.arange(8)[:, None], 255)
+    assert net(views.bfloat16()).dtype == torch.bfloat16
+    assert build("band-cnn:size=8").half() is not None
+
+
 def test_it_is_fitted_to_views_and_refuses_others() -> None:
     assert fitting_views("band-cnn:band=4", (6, 32, 32), 10) == (
         "band-cnn:channels=6,classes=10,size=32,band=4,width=32,axis=column"

@@ -19,8 +19,8 @@ class BandCnn(nn.Module):
 
     def __init__(self, channels: int, classes: int, size: int, band: int, width: int, rows: bool):
         super().__init__()
-        self.size, self.band, self.rows, self.half = size, band, rows, channels // 2
-        self.conv1 = nn.Conv1d(self.half * band, width, 5, padding=2)
+        self.size, self.band, self.rows, self.planes = size, band, rows, channels // 2
+        self.conv1 = nn.Conv1d(self.planes * band, width, 5, padding=2)
         self.conv2 = nn.Conv1d(width, 2 * width, 3, padding=1)
         features = 2 * width * (size // 4)
         self.fc1, self.fc2 = nn.Linear(features, 8 * width), nn.Linear(8 * width, classes)
@@ -41,12 +41,12 @@ class BandCnn(nn.Module):
         """The pixels of the kept band [n, c * band, size], and the number [n] of its first column (or row)."""
         if self.rows:
             x = x.transpose(2, 3)
-        shown = (x[:, : self.half] + x[:, self.half :]).amax(dim=(1, 2)) > 0.5  # v + (1 - v) = 1 where kept
+        shown = (x[:, : self.planes] + x[:, self.planes :]).amax(dim=(1, 2)) > 0.5  # v + (1 - v) = 1 where kept
         starts = shown & ~shown.roll(1, dims=1)
         first = starts.to(torch.uint8).argmax(dim=1)
         columns = (first[:, None] + torch.arange(self.band, device=x.device)) % self.size
-        index = columns[:, None, None, :].expand(-1, self.half, self.size, -1)
-        return x[:, : self.half].gather(3, index).movedim(3, 2).flatten(1, 2), first
+        index = columns[:, None, None, :].expand(-1, self.planes, self.size, -1)
+        return x[:, : self.planes].gather(3, index).movedim(3, 2).flatten(1, 2), first
 
 
 def band_cnn(channels: int, classes: int, size: int, band: int, width: int, axis: str) -> nn.Module:
