@@ -15,6 +15,7 @@ from vauban.threats import L0
 
 SMOOTHING = "ablation:retained=45"
 ALPHA, VOTES, RESTARTS = 0.05, 10_000, 10
+LITERAL_TOGETHER = 4
 
 
 def classifier_of(job: Job) -> Any:
@@ -23,7 +24,7 @@ def classifier_of(job: Job) -> Any:
     return smoothed(base, SMOOTHING, job.device)
 
 
-def run(job: Job, part: str, together: int = 275) -> None:
+def run(job: Job, part: str, together: int = 25) -> None:
     """`search`: few common views, every restart's picture confirmed by 10,000 votes; `literal`: 10,000 votes at every step."""
     classifier = classifier_of(job)
     (literal if part == "literal" else searched)(job, classifier, together)
@@ -43,10 +44,9 @@ def searched(job: Job, classifier: Any, together: int) -> None:
         confirm_votes=VOTES,
         abstain=ALPHA,
         together=together,
-        budget=job.budget,
+        **job.limits,
         seed=1,
         out=job.out / "attack",
-        progress=False,
     )
     right = found.right & found.attacked
     job.write(
@@ -62,26 +62,50 @@ def searched(job: Job, classifier: Any, together: int) -> None:
 
 
 def literal(job: Job, classifier: Any, together: int) -> None:
-    """As the thesis words it: 10,000 votes decide at every step, abstentions count, nothing is confirmed afterwards."""
+    """As the thesis words it: 10,000 votes decide at every step, abstentions count, nothing is confirmed afterwards.
+
+    A few digits at a time, restart by restart; each is kept as it ends, and the same command goes on with the rest.
+    """
     data = job.mnist()
     x = torch.from_numpy(np.array(data.images)).float().to(job.device) / 255
     labels = torch.from_numpy(np.array(data.labels)).to(job.device)
     target = SmoothedTarget(classifier, x.shape[1:], votes=VOTES, confirm_votes=VOTES, abstain=ALPHA, seed=1)
-    best = np.full(len(x), np.inf)
-    for restart in range(RESTARTS):
-        target.allow(seconds=job.left)
-        found = build("pointwise:restarts=1").run(target, x, labels, L0, seed=restart)
-        if target.exhausted:
+    kept: dict[str, list[float | None]] = job.read("literal").get("found", {})
+    few = max(1, min(together, LITERAL_TOGETHER))
+    waiting = [(r, i) for r in range(RESTARTS) for i in range(0, len(x), few) if f"{r}:{i}:{few}" not in kept]
+    longest = 0.0
+    for restart, first in waiting:
+        if 1.25 * longest > job.left:
             break
-        best = np.minimum(best, found.distance)
-        job.write(
-            "literal",
-            {
-                "restarts": restart + 1,
-                "index": np.asarray(data.index).tolist() if hasattr(data, "index") else list(range(len(x))),
-                "distance": [None if np.isinf(d) else float(d) for d in best],
-                "median_attack": float(np.median(best[best > 0])) if (best > 0).any() else None,
-                "votes": int(target.views),
-            },
-        )
-        job.say(f"restart {restart + 1}: median {np.median(best[best > 0]):.0f}")
+        began, rows = job.left, slice(first, first + few)
+        target.allow(seconds=job.left)
+        found = build("pointwise:restarts=1").run(target, x[rows], labels[rows], L0, seed=restart)
+        if target.exhausted:
+            job.say(f"no time for digits {first} to {first + few - 1}, restart {restart + 1}: give more --seconds")
+            break
+        longest = max(longest, began - job.left)
+        kept[f"{restart}:{first}:{few}"] = [None if np.isinf(d) else float(d) for d in found.distance]
+        _write_literal(job, data, kept)
+
+
+def _write_literal(job: Job, data: Any, kept: dict[str, list[float | None]]) -> None:
+    """The nearest of all restarts so far, digit by digit."""
+    best, restarts = np.full(len(data), np.inf), np.zeros(len(data), dtype=int)
+    for place, distances in kept.items():
+        first = int(place.split(":")[1])
+        for i, distance in enumerate(distances, start=first):
+            best[i] = min(best[i], np.inf if distance is None else distance)
+            restarts[i] += 1
+    tried = restarts > 0
+    middle = float(np.median(best[tried & (best > 0)])) if (tried & (best > 0)).any() else None
+    job.write(
+        "literal",
+        {
+            "restarts": restarts.tolist(),
+            "index": np.asarray(data.index).tolist(),
+            "distance": [None if np.isinf(d) else float(d) for d in best],
+            "median_attack": middle,
+            "found": kept,
+        },
+    )
+    job.say(f"{len(kept)} parts are done, median {middle}")

@@ -2,7 +2,8 @@
 
     python benchmarks/attacks/figures.py table-2.2 --out FOLDER --seconds 300 --device cuda
 
-Parts of a piece run as processes beside each other (`--workers`), each within the limit; NAME.json is written for each, and
+Parts of a piece run as processes beside each other (`--workers`), each within the limit: inputs are attacked to the end, a few at
+a time, as many as fit, and the same command goes on with the rest. NAME.json is written for each part, with what is done so far;
 `benchmarks/attacks/draw.py FOLDER` draws them. Networks are trained briefly where FOLDER does not hold them yet; `--networks`
 lets pieces share them, and piece `networks` trains those of CIFAR-10. `--scale 0.02 --inputs 4` tries a piece out on a CPU.
 """
@@ -10,6 +11,7 @@ lets pieces share them, and piece `networks` trains those of CIFAR-10. `--scale 
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -57,11 +59,15 @@ def main() -> int:
         cifar_test=given.cifar_test,
         epochs=given.scale,
     )
-    if given.piece == "networks":
-        NETWORKS[given.part].subject(job, given.part)
-        return 0
-    module = PIECES[given.piece][0]
-    module.run(job, given.part, **({} if given.together is None else {"together": given.together}))
+    try:
+        if given.piece == "networks":
+            NETWORKS[given.part].subject(job, given.part)
+        else:
+            together = {} if given.together is None else {"together": given.together}
+            PIECES[given.piece][0].run(job, given.part, **together)
+    except KeyboardInterrupt:
+        job.say(f"{given.part}: stopped at the limit; what it kept is resumed by the same command")
+        return 1
     return 0
 
 
@@ -78,14 +84,22 @@ def _in_processes(given: argparse.Namespace, parts: tuple[str, ...]) -> int:
             print(f"{part}: no time left", flush=True)
             return 1
         words = [sys.executable, str(Path(__file__).resolve()), *own, "--part", part, "--seconds", str(share - 8)]
-        try:
-            return subprocess.run(words, timeout=left + 10).returncode
-        except subprocess.TimeoutExpired:
-            print(f"{part}: stopped at the limit; what it kept is resumed by the same command", flush=True)
-            return 1
+        return _stopped_in_time(words, part, left)
 
     with ThreadPoolExecutor(given.workers) as pool:
         return int(any(list(pool.map(one, parts))))
+
+
+def _stopped_in_time(words: list[str], part: str, seconds: float) -> int:
+    """Run a part; at the limit it is interrupted, which keeps a training's checkpoint and the votes so far, then ended."""
+    started = subprocess.Popen(words)
+    for wait, stop in ((seconds, started.send_signal), (15, lambda _: started.kill())):
+        try:
+            return started.wait(wait)
+        except subprocess.TimeoutExpired:
+            stop(signal.SIGINT)
+    print(f"{part}: ended at the limit; what was kept is resumed by the same command", flush=True)
+    return started.wait() or 1
 
 
 def _arguments() -> argparse.Namespace:

@@ -35,17 +35,15 @@ def subject(job: Job, part: str) -> tuple[Any, Any, dict[str, Any]]:
     return smoothed(base, BAND, job.device, "fp32" if picture == "mnist" else "bf16"), data, {}
 
 
-def run(job: Job, part: str, together: int = 50) -> None:
+def run(job: Job, part: str, together: int = 20) -> None:
     """Both attacks on one classifier; the L-infinity one, which is cheap, first."""
     classifier, data, options = subject(job, part)
     certs = None
     if not options:
         certs = classifier.certify(data, out=job.out / part / "run", progress=False)
         job.say(f"{part}: certified at 5 pixels {certs.accuracy(5.0):.3f}")
-    shared = options | {"progress": False, "seed": 1}
-    far = attack(
-        classifier, data, threat="linf", attacks="ifgsm", together=together, out=job.out / part / "linf", **shared
-    )
+    shared = options | {"seed": 1, "together": together}
+    far = attack(classifier, data, threat="linf", attacks="ifgsm", out=job.out / part / "linf", **job.limits, **shared)
     job.write(f"{part}-linf", told(far, RADII))
     job.say(f"{part}: L-infinity, accuracy at 4/255 {far.accuracy_under_attack(4 / 255):.3f}")
     near = attack(
@@ -54,8 +52,7 @@ def run(job: Job, part: str, together: int = 50) -> None:
         certificates=certs,
         threat="patch",
         attacks="patch-ifgsm:size=5,places=80,steps=150,step=0.05",
-        together=together,
-        budget=job.budget,
+        **job.limits,
         out=job.out / part / "patch",
         **shared,
     )

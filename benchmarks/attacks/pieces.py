@@ -41,9 +41,10 @@ class Job:
         return max(1.0, self.seconds - (time.monotonic() - self.began))
 
     @property
-    def budget(self) -> str:
-        """What an attack may take of it, which leaves time to confirm what it found."""
-        return f"{0.75 * self.left:.0f}s"
+    def limits(self) -> dict[str, Any]:
+        """Arguments of `attack`: inputs are attacked to the end, as many as fit; the rest of the time is for confirming alarms
+        and writing. The same command goes on with the inputs that are left."""
+        return {"budget": f"{max(1.0, 0.9 * self.left):.0f}s", "whole": True, "progress": False}
 
     def say(self, text: str) -> None:
         """Print a line with the time since the start."""
@@ -55,6 +56,11 @@ class Job:
         value = {name: None if entry != entry else entry for name, entry in value.items()}
         value = {"seconds": round(time.monotonic() - self.began, 1), "device": describe(self.device), **value}
         (self.out / f"{name}.json").write_text(json.dumps(value, indent=1) + "\n")
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The result NAME.json of an earlier call, empty without one."""
+        file = self.out / f"{name}.json"
+        return dict(json.loads(file.read_text())) if file.exists() else {}
 
     def mnist(self, split: str = "test") -> Dataset:
         """Evenly spread test digits, as many as the job attacks; or all training digits."""

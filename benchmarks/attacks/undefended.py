@@ -11,7 +11,7 @@ PARTS = ("l1", "l2")
 RADII = [0.05 * i for i in range(41)]
 
 
-def run(job: Job, part: str, together: int = 500) -> None:
+def run(job: Job, part: str, together: int = 100) -> None:
     """Attack the undefended network in one norm."""
     base = cifar_network(job, "undefended", NEARLY_CLEAN)
     found = attack(
@@ -22,10 +22,9 @@ def run(job: Job, part: str, together: int = 500) -> None:
         threat=part,
         attacks=["minimal", "pgd"],
         together=together,
-        budget=job.budget,
+        **job.limits,
         seed=1,
         out=job.out / part,
-        progress=False,
     )
     job.write(part, told(found, RADII))
     job.say(f"{part}: accuracy at 0.5 {found.accuracy_under_attack(0.5):.3f}")

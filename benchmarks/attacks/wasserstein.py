@@ -41,7 +41,7 @@ def subject(job: Job, part: str) -> tuple[Any, dict[str, Any]]:
     return job.baseline(part, "wong-mnist", RECIPES[part]), {"num_classes": 10, "device": job.device}
 
 
-def run(job: Job, part: str, together: int = 100) -> None:
+def run(job: Job, part: str, together: int = 20) -> None:
     """Attack one classifier; abstentions of the smoothed one count, as in the thesis."""
     data_set = "cifar" if part.startswith("cifar") else "mnist"
     classifier, options = subject(job, part)
@@ -56,10 +56,9 @@ def run(job: Job, part: str, together: int = 100) -> None:
         confirm_votes=VOTES,
         abstain=None if options else ALPHA,
         together=together,
-        budget=job.budget,
+        **job.limits,
         seed=1,
         out=job.out / part,
-        progress=False,
         **options,
     )
     job.write(part, {"ball": ball} | told(found, RADII[data_set]))

@@ -145,6 +145,29 @@ def test_a_spent_budget_leaves_inputs_out_and_says_so() -> None:
     assert "2 of 4 inputs" in found.notes[0]
 
 
+def test_a_whole_budget_attacks_inputs_to_the_end_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smoothed, x, y = half_space()
+    attacked = running._attacked
+    options: dict[str, Any] = SMALL | {"attacks": "minimal:steps=10", "together": 1}
+    full = vb.attack(smoothed, x, y, **options)
+    cost = [result.views for result in full.results if result is not None]
+    short = vb.attack(smoothed, x, y, budget=cost[0] // 2, whole=True, out=tmp_path / "a", **options)
+    assert not short.attacked.any()
+    enough = sum(cost[:2]) + max(cost[:2]) // 2  # for two of them and not for a third
+    some = vb.attack(smoothed, x, y, budget=enough, whole=True, out=tmp_path / "a", **options)
+    assert some.attacked.tolist() == [True, True, False, False]
+    rest = vb.attack(smoothed, x, y, budget=10 * sum(cost), whole=True, out=tmp_path / "a", **options)
+    assert np.array_equal(rest.distance, full.distance)
+    sizes: list[int] = []
+    monkeypatch.setattr(
+        running, "_attacked", lambda work, chunk, *rest: sizes.append(len(chunk)) or attacked(work, chunk, *rest)
+    )
+    vb.attack(smoothed, x, y, budget=10 * sum(cost), whole=True, **options | {"together": 4})
+    assert sizes == [1, 2, 1]
+
+
 def test_an_undefended_classifier_needs_a_threat() -> None:
     world = linear_world(6)
     x, y = world.x.numpy(), world.labels.numpy()

@@ -1,6 +1,7 @@
 """vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from vauban.reproduce.comparing import measured
 from vauban.reproduce.entry import find
 from vauban.reproduce.running import Options, read_budget
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import chosen_inputs
+from vauban.reproduce.steps import Step, certify, chosen_inputs
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -200,3 +201,40 @@ def test_entries_are_listed_and_shown() -> None:
     assert len(listed) >= 50
     assert "retained" in vauban("reproduce", "ablation-mnist", "--show")
     assert "--out is missing" in vauban("reproduce", "ablation-mnist", code=2)
+
+
+@pytest.mark.parametrize(("device", "compiles"), [("cpu", False), ("cuda", True)])
+def test_votes_are_compiled_on_a_gpu_where_the_entry_says_so(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, compiles: bool
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def classifier(*_: object, **options: Any) -> None:
+        raise Seen(options.get("compile", False))
+
+    monkeypatch.setattr("vauban.models.load", lambda *_: None)
+    monkeypatch.setattr("vauban.smoothed.SmoothedClassifier", classifier)
+    made = find(str(entry))
+    step = Step(replace(made, certify={**made.certify, "compile": True}), tmp_path, made.points()[0])
+    with pytest.raises(Seen, match=str(compiles)):
+        certify(step, device, progress=False)
+
+
+def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_path: Path) -> None:
+    made, out = tmp_path / "made", tmp_path / "out"
+    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--no-pack", "--out", made)
+    folder = made / "runs" / "sigma-0.25"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    command = ("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--out", out)
+    vauban(*command, "--use", f"sigma-0.25={folder}")
+    vauban(*command)
+    assert not (out / "weights").exists()
+    assert not (out / "runs").exists()
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    ours = [json.loads((place / "results.json").read_text())["compared"] for place in (made, out)]
+    assert ours[0] == ours[1]
+    assert "made elsewhere (../made/runs/sigma-0.25)" in (out / "README.md").read_text()
+    assert "has the runs sigma-0.5, sigma-0.25" in vauban(*command, "--use", f"sigma-3={folder}", code=2)
+    assert "no finished run folder" in vauban(*command, "--use", f"sigma-0.25={tmp_path}", code=2)
+    assert "NAME=FOLDER is needed" in vauban(*command, "--use", "sigma-3", code=2)

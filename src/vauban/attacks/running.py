@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ import torch
 from vauban import __version__
 from vauban.attacks.alarms import raise_alarms
 from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.budgets import Budget, Meter
 from vauban.attacks.concave.elementwise import exponent
 from vauban.attacks.distances import distance
 from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, write_arrays, write_table
@@ -52,39 +51,6 @@ _PUSHED = (1.03, 1.1, 1.25)
 """How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How much an attack may cost: views, or seconds."""
-
-    views: float = math.inf
-    seconds: float = math.inf
-
-    @classmethod
-    def of(cls, given: Budget | str | int | float | None) -> Budget:
-        """Read "60s", "5min", "2h", or a number of views; None is no limit.
-
-        >>> Budget.of("5min"), Budget.of("2000000").views
-        (Budget(views=inf, seconds=300.0), 2000000.0)
-        """
-        if given is None or isinstance(given, Budget):
-            return given or cls()
-        text = str(given).replace("_", "").strip()
-        for unit, seconds in (("min", 60), ("h", 3600), ("s", 1)):
-            if text.endswith(unit):
-                return cls(seconds=seconds * _above_zero(text, text.removesuffix(unit)))
-        return cls(views=_above_zero(text, text))
-
-
-def _above_zero(text: str, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise BadInput(f"budget {text}: a time (60s, 5min, 2h) or a number of views (2000000) above zero is needed")
-    return value
-
-
 def attack(
     subject: Any,
     data: Any = None,
@@ -95,6 +61,7 @@ def attack(
     attacks: str | Attack | Sequence[str | Attack] = (),
     threat: str | None = None,
     budget: str | int | float | None = None,
+    whole: bool = False,
     k: int | None = None,
     every: int = 1,
     limit: int | None = None,
@@ -118,13 +85,14 @@ def attack(
 
     `attacks`: texts such as "pgd:steps=100"; by default those of the threat. The nearest adversarial input of all of them counts,
     once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
-    count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs. `views`: of
-    common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as some papers
-    do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that. `together`: inputs
-    that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`: options of the
-    command line that name the model, for the command that reproduces an alarm.
+    count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs; with `whole` an
+    input is attacked to the end or not at all, few at first, as many as fit into what is left, and no more than `together`.
+    `views`: of common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as
+    some papers do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that.
+    `together`: inputs that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`:
+    options of the command line that name the model, for the command that reproduces an alarm.
     """
-    shared = Budget.of(budget)
+    shared = replace(Budget.of(budget), whole=whole)
     numbers: dict[str, Any] = {
         "every": every,
         "limit": limit,
@@ -211,7 +179,10 @@ def _defaults(threat: Threat) -> Sequence[str]:
 def _all_results(
     work: _Work, budget: Budget, together: int, folder: AttackFolder | None, progress: bool
 ) -> dict[int, InputResult]:
-    """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes."""
+    """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes.
+
+    With a `whole` budget a chunk that spends it is dropped, since its attacks were cut short.
+    """
     subject = work.subject
     results = {} if folder is None else dict(folder.results)
     everyone = range(len(subject))
@@ -221,12 +192,20 @@ def _all_results(
     done = len(subject) - waiting
     label = f"attacking {waiting} inputs" + (f", {together} at a time" if waiting > together else "")
     label += f" ({done} of {len(subject)} are done already)" if done else ""
-    meter = _Meter(subject, budget)
+    meter = Meter(subject.target, budget)
     with bar(label, waiting, "inputs", quiet=not progress, at_once=True) as advance:
-        for chunk in pending:
-            if meter.spent:
+        while pending and not meter.spent:
+            chunk = pending.pop(0)
+            if (size := meter.fitting(len(chunk))) < len(chunk):
+                pending.insert(0, chunk[size:])
+                chunk = chunk[:size]
+            if not chunk:
                 break
-            for result in _attacked(work, chunk, meter, waiting):
+            with meter.timing(size):
+                found = _attacked(work, chunk, meter, waiting)
+            if budget.whole and meter.spent:
+                break
+            for result in found:
                 results[result.input] = result
                 if folder is not None:
                     folder.keep(result)
@@ -235,29 +214,7 @@ def _all_results(
     return results
 
 
-class _Meter:
-    """What is left of a budget."""
-
-    def __init__(self, subject: Subject, budget: Budget):
-        self._target, self._budget = subject.target, budget
-        self._first, self._began = subject.target.views, time.monotonic()
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing is left."""
-        return min(self._left()) <= 0
-
-    def _left(self) -> tuple[float, float]:
-        used = self._target.views - self._first
-        return self._budget.views - used, self._budget.seconds - (time.monotonic() - self._began)
-
-    def share(self, part: float) -> None:
-        """Let the target go on for a part of what is left."""
-        views, seconds = self._left()
-        self._target.allow(part * views, part * seconds)
-
-
-def _attacked(work: _Work, chunk: list[int], meter: _Meter, waiting: int) -> list[InputResult]:
+def _attacked(work: _Work, chunk: list[int], meter: Meter, waiting: int) -> list[InputResult]:
     """Run all attacks on the inputs at these positions, and confirm what they found."""
     subject, attacks = work.subject, work.attacks
     x = subject.x[chunk]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     "vauban reproduce ablation-mnist --quick --out results/ablation-mnist-quick",
     "vauban reproduce ablation-cifar10 --only retained=75 --budget 10m --device cuda --out results/ablation-cifar10",
     "vauban reproduce my-experiment.toml --out results/mine",
+    "vauban reproduce --table results/README.md --out results/reproduce",
 )
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="entries out of --list, or .toml files of your own")] = None,
@@ -31,6 +32,13 @@ def reproduce(
     show: Annotated[
         bool, typer.Option("--show", help="print the entries as files, to copy and change, and exit")
     ] = False,
+    table: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="put the table of all entries, published against the results in --out, into this page (repeat for more), and "
+            "exit; it stands between the marks <!-- published: all --> and <!-- published: end -->"
+        ),
+    ] = None,
     budget: Annotated[
         str | None, typer.Option(help="stop after this time (90s, 10m, 2h); the same command goes on [no limit]")
     ] = None,
@@ -53,6 +61,12 @@ def reproduce(
         Path | None,
         typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]"),
     ] = None,
+    use: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=FOLDER: take a finished run folder for the run of this name, as runs/NAME (repeat for more)"
+        ),
+    ] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -67,6 +81,9 @@ def reproduce(
 
     if listed:
         _list(list(shipped().values()), json)
+        return
+    if table:
+        _write_table(table, out)
         return
     if not names:
         raise BadInput("no entry is named: vauban reproduce --list shows them, and a .toml file is one too")
@@ -92,6 +109,7 @@ def reproduce(
             settings={} if epochs is None else {"epochs": epochs},
             inputs=inputs,
             folder=data_folder,
+            use=_read_used(use or []),
             pack=pack,
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
@@ -119,6 +137,32 @@ def _list(entries: list[Any], json: bool) -> None:
         ]
         rows.append([one.name, one.title, runs + (", --quick" if one.is_mnist else ""), one.source])
     common.print_table(["name", "what", "made by", "source"], rows, numbers=False)
+
+
+def _read_used(texts: list[str]) -> dict[str, Path]:
+    from vauban.errors import BadInput
+
+    pairs = [text.partition("=") for text in texts]
+    for text, (name, _, folder) in zip(texts, pairs, strict=True):
+        if not name or not folder:
+            raise BadInput(f"--use {text}: NAME=FOLDER is needed, such as partitions-1200=results/poisoning/dpa-1200")
+    return {name: Path(folder) for name, _, folder in pairs}
+
+
+def _write_table(pages: list[Path], out: Path | None) -> None:
+    """Write the table of all entries into pages; it holds what is stored in --out."""
+    from vauban.errors import BadInput
+    from vauban.reproduce.ledger import write
+
+    if out is None or not out.is_dir():
+        raise BadInput(
+            "--table needs --out: the folder with a folder of results for each entry, such as results/reproduce"
+        )
+    for page in pages:
+        if not page.is_file():
+            raise BadInput(f"{page} does not exist: --table writes into a page that has the marks of the table")
+        write(page, out)
+        typer.echo(f"written: {page}")
 
 
 def _show(names: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from vauban.errors import BadInput
 from vauban.models.composition import Denoised, Ensembled, composed
 from vauban.registry import Registry
-from vauban.specs import Parameter, Spec, read_params
+from vauban.specs import Parameter, Spec, choose, read_params
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,18 @@ ARCHITECTURES |= {
         "vauban.models.cnn:wong_mnist",
         _parameters(channels=1, classes=10, size=28),
         "Wong et al.'s MNIST network: two 4x4 convolutions and two dense layers (thesis, D.2)",
+    ),
+    "band-cnn": Architecture(
+        "vauban.models.kept:band_cnn",
+        _parameters(
+            channels=2,
+            classes=10,
+            size=28,
+            band=Parameter(_count, default=2),
+            width=Parameter(_count, default=32),
+            axis=Parameter(lambda text: choose("axis", text, ("column", "row")), default="column"),
+        ),
+        "convolutions along the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
     ),
     "mlp": Architecture(
         "vauban.models.mlp:mlp",

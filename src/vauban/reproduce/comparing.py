@@ -37,6 +37,7 @@ class Compared:
 
     `error`: the standard error of ours: over trainings where there are several seeds, else over inputs. `published_error`:
     that of the published accuracy over the inputs it was measured on, where they are known. `run`: where ours comes from.
+    `part`: of the data, test inputs or those that choose.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Compared:
     x: Any = None
     quantity: str = ""
     done: bool = True
+    part: str = "test"
 
     @property
     def difference(self) -> float | None:
@@ -157,7 +159,7 @@ def _rows(one: Published, steps: Sequence[Step], opened: Opened) -> list[Compare
         rows.append(
             Compared(
                 one.source, name, ", ".join(said), published, ours, error, spread, run, seeds, radius, one.over or "", x,
-                one.what, found is not None,
+                one.what, found is not None, one.part,
             )
         )  # fmt: skip
     return rows
@@ -198,10 +200,11 @@ def headers() -> list[str]:
 
 def table_rows(rows: Sequence[Compared]) -> list[list[str]]:
     """The comparison as text: differences in points (of percent) or in units of the radius."""
-    return [[f"{row.what}, {row.at}" if row.at else row.what, *_numbers(row), row.run] for row in rows]
+    return [[f"{row.what}, {row.at}" if row.at else row.what, *cells(row), row.run] for row in rows]
 
 
-def _numbers(row: Compared) -> list[str]:
+def cells(row: Compared) -> list[str]:
+    """Published number, ours and the difference, as text."""
     median = row.quantity in ("median", "attack-median")
     if row.quantity == "number":
         gap = "" if row.difference is None else f"{row.difference:+.3g}"

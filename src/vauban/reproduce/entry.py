@@ -23,7 +23,21 @@ CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "
 """What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
 
 _TRAIN_KEYS = {"recipe", "printed", "smoothing", "model", "validate", "settings", "every", "limit", "data"}
-_CERTIFY_KEYS = {"inputs", "k", "n", "n0", "alpha", "bounds", "label", "stop", "precision", "data", "keep", "rows"}
+_CERTIFY_KEYS = {
+    "inputs",
+    "k",
+    "n",
+    "n0",
+    "alpha",
+    "bounds",
+    "label",
+    "stop",
+    "precision",
+    "data",
+    "keep",
+    "rows",
+    "compile",
+}
 _CHOOSE_KEYS = {"inputs", "what", "radius", "k"}
 _QUICK_KEYS = {"grid", "settings", "inputs", "n", "n0", "limit", "model", "smoothing"}
 

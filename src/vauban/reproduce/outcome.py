@@ -69,7 +69,7 @@ def page(outcome: Outcome) -> str:
         done = [row for row in outcome.rows if row.done]
         shown = zip(table_rows(done), done, strict=True)
         lines += ["| " + " | ".join([*cells, row.source]) + " |" for cells, row in shown]
-        lines += ["", _explained(outcome), ""]
+        lines += ["", _explained(outcome), ""] if any(row.error for row in done) else [""]
         left = len(outcome.rows) - len(done)
         lines += [f"{left} more published numbers belong to runs that are not made yet.", ""] if left else []
     lines += [f"![{path.stem}]({path.name})" for path in outcome.pictures if path.suffix == ".png"]

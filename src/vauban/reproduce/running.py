@@ -30,8 +30,8 @@ _LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
-    place of the entry's; `folder`: where its data are; `pack`: gzip the votes of finished runs; `say` is told of every step;
-    `bar` makes a progress bar."""
+    place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
+    runs; `say` is told of every step; `bar` makes a progress bar."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -42,6 +42,7 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: str | None = None
     folder: Path | None = None
+    use: Mapping[str, Path] = field(default_factory=dict)
     pack: bool = True
     progress: bool = True
     say: Callable[[str], None] = print
@@ -97,6 +98,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     _begin(made, out, options)
     if made.kind == "analytic":
         return _analytic(made, out)
+    doing.use([Step(made, out, point) for point in made.points()], options.use)
     listed, spent, ledger = _steps(made, out, options), threading.Event(), _Ledger(out / LEDGER)
     try:
         with _within(options.budget, spent):
@@ -139,10 +141,10 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
         where = f"[{number}/{len(listed)}] {step.name}"
         if entry.kind == "commands":
             options.say(f"{where}: {len(step.commands)} commands")
-            with ledger.timed(step.name, "commands"):
-                doing.run_commands(step, options.device)
+            with ledger.timed(step.name, "commands") as timing:
+                timing.counts = doing.run_commands(step, options.device)
             continue
-        if not step.weights.exists():
+        if not step.weights.exists() and not step.used:
             options.say(f"{where}: training {step.weights.name}")
             with ledger.timed(step.weights.stem, "training"):
                 _train(step, options)
@@ -176,7 +178,7 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
     done = finished(every)
     opened = Opened()
     for step in done:
-        if options.pack:
+        if options.pack and not step.used:
             pack(step.run)
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
@@ -204,7 +206,8 @@ def _verified(step: Step) -> str:
     from vauban.runs.verify import verify_run
 
     verdict = verify_run(step.run)
-    return f"{step.name}: {verdict.inputs:,} inputs, {verdict.votes:,} votes"
+    elsewhere = f", made elsewhere ({read_json(step.out / doing.USED)[step.name]})" if step.used else ""
+    return f"{step.name}: {verdict.inputs:,} inputs, {verdict.votes:,} votes{elsewhere}"
 
 
 def pack(run: Path) -> None:

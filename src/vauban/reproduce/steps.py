@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.files import read_json, write_json
 from vauban.reproduce.entry import Entry
 
-RUNS, WEIGHTS = "runs", "weights"
+RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
 
 
@@ -40,9 +42,16 @@ class Step:
         return re.sub(r"[^A-Za-z0-9.,_-]+", "_", ",".join(said))
 
     @property
+    def used(self) -> Path | None:
+        """The run folder that was made elsewhere and is used for it, if there is one."""
+        file = self.out / USED
+        said = read_json(file).get(self.name) if file.exists() else None
+        return None if said is None else self.out / said
+
+    @property
     def run(self) -> Path:
         """Its run folder."""
-        return self.out / RUNS / self.name
+        return self.used or self.out / RUNS / self.name
 
     @property
     def smoothing(self) -> str:
@@ -61,6 +70,12 @@ class Step:
         model = re.sub(r"[^A-Za-z0-9.-]+", "_", str(self.entry.train.get("model", "")).format(**self.point))
         name = "-".join([text, *([model] if model else []), *([f"seed{self.seed}"] if self.seed else [])])
         return self.out / WEIGHTS / f"{name}.safetensors"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The entry's fields of the recipe, axes of the grid filled in where they are texts."""
+        given = dict(self.entry.train.get("settings", {}))
+        return {key: value.format(**self.point) if isinstance(value, str) else value for key, value in given.items()}
 
     @property
     def commands(self) -> list[list[str]]:
@@ -90,7 +105,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     if chosen is not None and chosen.missing:
         raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
     base = chosen.recipe if chosen else Recipe()
-    recipe = Recipe.from_options(base, {"seed": step.seed, **given.get("settings", {})})
+    recipe = Recipe.from_options(base, {"seed": step.seed, **step.settings})
     pictures = load_some(with_split(data, "train"), given.get("every", 1), given.get("limit"))
     model = str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
     if not model:
@@ -124,6 +139,8 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
     base = load_model(step.weights, None, device)
     options = {key: given[key] for key in ("precision", "rows") if key in given}
+    if given.get("compile") and device.startswith("cuda"):
+        options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
     settings = {key: given[key] for key in ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep") if key in given}
     smoothed.certify(inputs, out=step.run, progress=progress, picture=lambda certs: png([certs]), **settings)
@@ -169,10 +186,25 @@ def chosen_inputs(spec: str, text: str) -> Any:
     )
 
 
+def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
+    """Keep in the folder of the results which runs were made elsewhere; a folder without a finished run is refused."""
+    from vauban.runs.store import SEAL
+
+    known = {step.name: step for step in steps}
+    for name, folder in given.items():
+        if name not in known:
+            raise BadInput(f"--use {name}={folder}: this entry has the runs {', '.join(known)}")
+        if not (folder / SEAL).exists():
+            raise BadInput(f"--use {name}={folder}: this is no finished run folder, which has a {SEAL}")
+        out = known[name].out
+        kept = read_json(out / USED) if (out / USED).exists() else {}
+        write_json(out / USED, {**kept, name: Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()})
+
+
 def run_commands(step: Step, device: str) -> bool:
     """Run the commands of a step, one after the other, unless its result is there; each continues where it was stopped."""
     done = step.out / "done" / step.name
-    if done.exists():
+    if done.exists() or step.used:
         return False
     for words in step.commands:
         _run_command(with_device(words, device))

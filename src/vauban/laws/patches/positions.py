@@ -84,10 +84,10 @@ def _untouched(votes: Counts, regions: Regions, count: int, patch: tuple[int, in
 @lru_cache(maxsize=256)
 def _worst_positions(regions: Regions, patch: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which tops and lefts a patch touches, [p, tops] and [q, lefts], at positions whose touched set is in no larger one."""
-    return tuple(_maximal(touched) for touched in regions.touched_by_axis(patch))  # type: ignore[return-value]
+    return tuple(maximal(touched) for touched in regions.touched_by_axis(patch))  # type: ignore[return-value]
 
 
-def _maximal(sets: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def maximal(sets: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The distinct rows of `sets` [n, items] that are in no other row: a patch that touches more views can change more votes."""
     distinct = np.unique(sets, axis=0)
     missing = distinct.astype(np.int64) @ (~distinct).astype(np.int64).T  # items of row i that row j lacks

@@ -9,6 +9,7 @@ from vauban.training.losses.consistency import consistency
 from vauban.training.losses.denoising import denoised_stability, mse
 from vauban.training.losses.macer import macer
 from vauban.training.losses.noise import noise
+from vauban.training.losses.patches import patch_deficit, patch_lead
 from vauban.training.losses.stability import stability
 from vauban.training.losses.type2 import type2
 
@@ -24,6 +25,8 @@ __all__ = [
     "macer",
     "mse",
     "noise",
+    "patch_deficit",
+    "patch_lead",
     "stability",
     "type2",
 ]

@@ -1,0 +1,80 @@
+"""The table "published against Vauban": it is made of stored results alone, and the pages that show it are current."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vauban.cli import app
+from vauban.errors import BadInput
+from vauban.reproduce.entry import find, shipped
+from vauban.reproduce.ledger import NOT_MADE, SECTIONS, lines_of, link_from, results_of, table, written
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "reproduce"
+PAGES = [
+    page
+    for page in [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if "<!-- published: " in page.read_text(encoding="utf-8") and page.name != "reproduce.md"
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
+def test_pages_show_the_stored_results(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    again = written(text, RESULTS, link_from(page, RESULTS))
+    assert text == again, "vauban reproduce --table PAGE --out results/reproduce writes it anew"
+
+
+def test_results_have_their_page() -> None:
+    assert {page.relative_to(ROOT).as_posix() for page in PAGES} >= {"results/README.md", "docs/results.md"}
+
+
+def test_every_entry_has_one_place_and_lines() -> None:
+    named = [name for names in SECTIONS.values() for name in names]
+    assert sorted(named) == sorted(shipped())
+    for entry in shipped().values():
+        lines, left = lines_of(entry, None)
+        assert lines
+        assert left >= 0
+        assert all(line.ours == NOT_MADE for line in lines)
+
+
+def test_a_number_that_is_made_stands_beside_the_published_one(tmp_path: Path) -> None:
+    entry = find("row-mnist")
+    rows = [
+        {"source": "s", "what": "accuracy", "at": "", "published": y, "ours": None, "error": None, "published_error": None,
+         "run": "", "x": x, "axis": one.over, "quantity": one.what, "done": False, "part": one.part}
+        for one in entry.published for x, y in zip(one.x, one.y, strict=True)
+    ]  # fmt: skip
+    rows[1] |= {"ours": 97.0, "error": 0.2, "done": True}
+    (tmp_path / entry.name).mkdir()
+    stored = {"quick": False, "compared": rows, "pictures": []}
+    (tmp_path / entry.name / "results.json").write_text(json.dumps(stored))
+    made = table(tmp_path, "made", "there/")
+    assert "| [row-mnist](there/row-mnist/README.md) |" in made
+    assert "97.00 % ± 0.2" in made
+    assert NOT_MADE not in made
+    (tmp_path / entry.name / "results.json").write_text(json.dumps(stored | {"quick": True}))
+    assert results_of(entry, tmp_path) is None
+    (tmp_path / entry.name / "results.json").write_text(json.dumps(stored | {"compared": rows[1:]}))
+    with pytest.raises(BadInput, match="again, which keeps its runs"):
+        results_of(entry, tmp_path)
+
+
+def test_the_command_writes_the_table_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- published: made -->\nold\n<!-- published: end -->\nafter\n")
+    shutil.copytree(RESULTS / "laplace-rops", tmp_path / "results" / "laplace-rops")
+    done = CliRunner().invoke(app, ["reproduce", "--table", str(page), "--out", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "[laplace-rops](results/laplace-rops/README.md)" in text
+    assert "2.0403" in text
+    with pytest.raises(BadInput, match="no place for the table"):
+        written("nothing", RESULTS, "")

@@ -1,0 +1,75 @@
+"""patch-margin: with sharp votes its leads are those of the certificate, and training with it certifies more."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vauban as vb
+from vauban.errors import BadInput
+from vauban.laws.exact import Ballots
+from vauban.laws.patches.exact import ExactBandLaw, ExactBlockLaw
+from vauban.models import load
+from vauban.smoothing import build as smoothing_of
+from vauban.training.losses import build, patch_deficit, patch_lead
+
+
+@pytest.mark.parametrize(
+    ("law", "easy"), [(ExactBandLaw(2, threshold=0.3), 2.5), (ExactBlockLaw(3, threshold=0.3, stride=2), 1.5)]
+)
+def test_sharp_votes_lead_where_the_certificate_stands(law: Any, easy: float) -> None:
+    law = law.for_shape((1, 8, 8))
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 4, (300,), generator=draw)
+    scores = torch.randn(law.views, 300, 4, generator=draw)
+    scores.scatter_add_(2, labels[None, :, None].expand(law.views, -1, 1), torch.full((law.views, 300, 1), easy))
+    votes = (scores.softmax(-1) >= 0.3).movedim(0, 1).numpy()
+    stands = law.stands(Ballots(votes, 4), labels.numpy(), patch=(2, 2))
+    touched = torch.from_numpy(law.touched((2, 2))).float()
+    lead = patch_lead(scores, labels, touched, 0.3, sharpness=1e6).flatten(1).min(dim=1).values.numpy()
+    assert 20 < stands.sum() < 280
+    assert stands[lead > 0.5].all()
+    assert (lead[stands] > -0.5).all()  # a tie goes to the smaller label
+
+
+def test_the_deficit_is_what_the_worst_lead_lacks() -> None:
+    lead = torch.tensor([[[torch.inf, 2.0, 5.0]], [[1.0, torch.inf, -4.0]]])
+    assert patch_deficit(lead, target=3.0, softness=0.01).item() == pytest.approx((1 + 7) / 2, abs=0.01)
+
+
+def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of 8 x 8 in which a few of the columns, others each time, show the class."""
+    draw = np.random.default_rng(1)
+    labels = np.arange(count) % 3
+    pictures = draw.integers(0, 40, (count, 1, 8, 8))
+    for i, label in enumerate(labels):
+        columns = draw.choice(8, 7, replace=False)
+        pictures[i, 0, 2 * label : 2 * label + 2, columns] += 120
+    return pictures.astype(np.uint8), labels
+
+
+def test_training_and_certifying_by_name(tmp_path: Path) -> None:
+    pictures, labels = digits(240)
+    certified = []
+    for name in ("noise", "patch-margin:side=2,weight=0.3,target=1,warm=0.3"):
+        out = tmp_path / f"{len(certified)}.safetensors"
+        recipe: dict[str, Any] = {"epochs": 6, "batch": 20, "lr": 0.01, "compile": False, "loss": name}
+        vb.train("band-cnn:width=4,band=1", (pictures, labels), "band:size=1", out=out, **recipe)
+        smoothed = vb.SmoothedClassifier(load(str(out), None, "cpu"), "band:size=1,threshold=0.3", num_classes=3)
+        certified.append(smoothed.certify(pictures, labels, progress=False).accuracy(2.0))
+    assert certified[1] >= certified[0]
+    assert certified[1] > 0.5
+
+
+def test_it_refuses_what_has_no_list_of_views() -> None:
+    loss = build("patch-margin:side=3")
+    for smoothing in ("gaussian:sigma=0.5", "band:size=2,sampled=true"):
+        with pytest.raises(BadInput, match="use exact band or block"):
+            loss.check(smoothing_of(smoothing))
+    with pytest.raises(BadInput, match="one label for each picture"):
+        loss.check(vb.Band(2), soft_labels=True)
+    for text in ("patch-margin:threshold=0", "patch-margin:warm=1", "patch-margin:softness=0"):
+        with pytest.raises(BadInput, match="needed"):
+            build(text)
