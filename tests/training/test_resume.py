@@ -66,26 +66,35 @@ def test_the_best_weights_are_kept_across_a_resumption(tmp_path: Path, monkeypat
     assert read_metadata(tmp_path / "m.safetensors")["step"] == "3 of 5"
 
 
+class Interrupts(torch.nn.Module):
+    """Gets Ctrl-C in the middle of a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.inner, self.step, self.calls = convolution(), step, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        if self.training and self.calls == self.step:
+            signal.raise_signal(signal.SIGINT)
+        return self.inner(x)
+
+
 def test_ctrl_c_waits_for_the_end_of_a_step(tmp_path: Path) -> None:
-    class Interrupts(torch.nn.Module):
-        """Gets Ctrl-C in the middle of the fourth step."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.calls = convolution(), 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += self.training
-            if self.calls == 4:
-                signal.raise_signal(signal.SIGINT)
-            return self.inner(x)
-
     out = tmp_path / "m.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(Interrupts(), DATA, SMOOTHING, RECIPES["sgd"], out=out)
+        train(Interrupts(4), DATA, SMOOTHING, RECIPES["sgd"], out=out)
     state = torch.load(tmp_path / "m.safetensors.checkpoint", weights_only=True)
     assert state["step"] == 4
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_in_the_last_step_waits_for_the_weights(tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupts(9), DATA, SMOOTHING, RECIPES["sgd"], out=out)
+    assert read_metadata(out)["step"] == "9 of 9"
+    assert not (tmp_path / "m.safetensors.checkpoint").exists()
 
 
 def test_a_step_that_fails_half_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,8 @@ def train(
         trained = loop.result(loop.run(stop_after))
         if files is not None and trained.finished and group.first:
             _save(files, trained, name_of(network), smoothing, made_by, frozen, metadata or {})
+        if loop.interrupted:
+            raise KeyboardInterrupt
     return trained
 
 
@@ -215,6 +217,7 @@ class _Loop:
         self.history: list[TrainingProgress] = []
         self._found: list[torch.Tensor] = []  # loss and accuracy of every step since the last report
         self._whole = True  # whether the last update was completed
+        self.interrupted = False  # in the last step: the weights are written first
         self._judge: torch.nn.Module | None = None
         state = files.read_checkpoint(made_by) if files is not None else None
         if state is not None:
@@ -235,7 +238,8 @@ class _Loop:
                     ended = self._reports() and self._report()
                     if ended:
                         break
-                    if stop.is_set():
+                    self.interrupted = stop.is_set()
+                    if self.interrupted and self.step < self.steps:
                         raise KeyboardInterrupt
                     if time.monotonic() - saved > CHECKPOINT_EVERY:
                         self._checkpoint()
