@@ -1,0 +1,138 @@
+"""Rewrites a flat graph: batch norms go into the convolutions before them, sums and ReLUs into those they follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from vauban.engine.fusing import operators
+from vauban.engine.fusing.graph import aten, calls, constant, value
+
+_DEFAULTS: list[Any] = [None, None, None, [1, 1], [0, 0], [1, 1], 1]  # of conv2d: input, weight, bias, stride, padding, …
+CONVOLUTIONS = (aten.conv2d.default, operators.conv_relu, operators.conv_add_relu)
+
+
+def folded(module: fx.GraphModule) -> None:
+    """Rewrite the graph in place: the same function but for rounding. Constants that change are computed in float64."""
+    for node in calls(module.graph, aten.conv2d.default):
+        _spell_out(node)
+    for node in calls(module.graph, aten.batch_norm.default):
+        _fold_batch_norm(module, node)
+    for node in calls(module.graph, aten.relu.default):
+        _fuse_relu(module, node)
+    for node in calls(module.graph, aten.max_pool2d.default):
+        _replace_max_pool(module.graph, node)
+    module.graph.eliminate_dead_code()
+
+
+def _spell_out(node: fx.Node) -> None:
+    """Give a convolution all its arguments by position, with pairs for sides."""
+    given = [*node.args, *_DEFAULTS[len(node.args) :]]
+    pairs = [list(side) * 2 if len(side) == 1 else list(side) for side in given[3:6]]
+    node.args = (*given[:3], *pairs, given[6])
+
+
+def _fold_batch_norm(module: fx.GraphModule, node: fx.Node) -> None:
+    inside, weight, bias, mean, variance, training, _, eps, *_ = node.args
+    given = [value(module, one) for one in (mean, variance)]
+    if training or given[0] is None or given[1] is None or not isinstance(inside, fx.Node):
+        return
+    own, shifted = value(module, weight), value(module, bias)
+    scale = (given[1].double() + float(eps)).rsqrt()  # type: ignore[arg-type]
+    scale = scale if own is None else scale * own.double()
+    shift = -given[0].double() * scale + (0.0 if shifted is None else shifted.double())
+    if _is_alone(inside, aten.conv2d.default) and (kernel := value(module, inside.args[1])) is not None:
+        before = value(module, inside.args[2])
+        new = kernel.double() * scale[:, None, None, None]
+        moved = shift if before is None else before.double() * scale + shift
+        _replace(module, node, aten.conv2d.default, inside.args, weight=new, bias=moved)
+        return
+    sides = (1, -1) + (1,) * (len(_shape(inside)) - 2)
+    graph = module.graph
+    with graph.inserting_before(node):
+        constants = [constant(module, graph, one.reshape(sides)) for one in (scale, shift)]
+        affine = graph.call_function(operators.affine, (inside, *constants))
+    affine.meta = dict(node.meta)
+    node.replace_all_uses_with(affine)
+    graph.erase_node(node)
+
+
+def _fuse_relu(module: fx.GraphModule, node: fx.Node) -> None:
+    inside: Any = node.args[0]
+    if _is_alone(inside, aten.conv2d.default):
+        _replace(module, node, operators.conv_relu, inside.args)
+    elif _is_alone(inside, aten.add.Tensor) and not inside.kwargs and _same_shape(*inside.args):
+        _fuse_sum(module, node, inside)
+
+
+def _fuse_sum(module: fx.GraphModule, node: fx.Node, total: fx.Node) -> None:
+    """relu(conv(x) + z). Where z is a convolution too, its bias is added with the other's."""
+    last, other = sorted(total.args, key=list(module.graph.nodes).index, reverse=True)  # type: ignore[arg-type, var-annotated]
+    if not _is_alone(last, aten.conv2d.default):
+        last, other = other, last
+    if not _is_alone(last, aten.conv2d.default) or value(module, last.args[1]) is None:
+        return
+    kernel = value(module, last.args[1])
+    assert kernel is not None
+    bias = _bias(module, last, kernel)
+    if _is_alone(other, aten.conv2d.default) and other.args[2] is not None:
+        more = value(module, other.args[2])
+        if more is not None:
+            bias = bias.double() + more.double()
+            other.args = (*other.args[:2], None, *other.args[3:])
+    x, weight, _, *sides = last.args
+    _replace(module, node, operators.conv_add_relu, (x, weight, other, None, *sides), bias=bias)
+
+
+def _replace(
+    module: fx.GraphModule,
+    node: fx.Node,
+    target: Any,
+    args: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> None:
+    """Put a convolution in a node's place, with constants in place of its weight and bias where they are given."""
+    graph, new = module.graph, list(args)
+    at = 3 if target is operators.conv_add_relu else 2
+    if bias is None and new[at] is None:
+        kernel = value(module, new[1])
+        bias = None if kernel is None else torch.zeros(len(kernel), dtype=kernel.dtype, device=kernel.device)
+    with graph.inserting_before(node):
+        if weight is not None:
+            new[1] = constant(module, graph, weight)
+        if bias is not None:
+            new[at] = constant(module, graph, bias)
+        put = graph.call_function(target, tuple(new))
+    put.meta = dict(node.meta)
+    node.replace_all_uses_with(put)
+    graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _replace_max_pool(graph: fx.Graph, node: fx.Node) -> None:
+    x, kernel, stride, padding, dilation, ceil = (*node.args, *[None, None, None, [0, 0], [1, 1], False][len(node.args) :])
+    if ceil or any(side != 1 for side in dilation) or node.kwargs:  # type: ignore[union-attr]
+        return
+    pairs = [list(side) * 2 if len(side) == 1 else list(side) for side in (kernel, stride or kernel, padding)]  # type: ignore[arg-type]
+    node.target, node.args = operators.max_pool, (x, *pairs)
+
+
+def _bias(module: fx.GraphModule, node: fx.Node, kernel: Tensor) -> Tensor:
+    found = value(module, node.args[2])
+    return torch.zeros(len(kernel), dtype=kernel.dtype, device=kernel.device) if found is None else found
+
+
+def _is_alone(node: Any, target: Any) -> bool:
+    """Whether a node calls `target` and only one other node uses its result."""
+    return isinstance(node, fx.Node) and node.target is target and len(node.users) == 1
+
+
+def _same_shape(*nodes: Any) -> bool:
+    return all(isinstance(node, fx.Node) for node in nodes) and len({_shape(node) for node in nodes}) == 1
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
