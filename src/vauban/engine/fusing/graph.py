@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -63,9 +64,9 @@ def put(holder: nn.Module, graph: fx.Graph, node: fx.Node, tensor: Tensor) -> No
 
 def constant(holder: nn.Module, graph: fx.Graph, tensor: Tensor) -> fx.Node:
     """A new node for a constant tensor, at the place where the graph inserts."""
-    name = f"constant{sum(1 for _ in holder.buffers())}"
+    name = next(name for i in itertools.count(len(holder._buffers)) if not hasattr(holder, name := f"constant{i}"))
     holder.register_buffer(name, tensor)
-    node = graph.get_attr(name)
+    node = graph.create_node("get_attr", name)
     node.meta["val"] = tensor
     return node
 

@@ -1,0 +1,88 @@
+"""Kernels of fused networks against the same in torch: on a GPU where there is one, else by Triton's interpreter.
+
+torch brings Triton along where it brings CUDA; elsewhere `make test-slow` fetches it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+from torch.nn import functional
+
+from vauban.engine.block_convolution import by_blocks
+from vauban.engine.fusing.entry import Entry
+from vauban.laws.gaussian import GaussianLaw
+from vauban.seed import Seed
+from vauban.smoothing.gaussian import Gaussian
+from vauban.smoothing.grid import grid_noise
+from vauban.smoothing.random import Stream, addresses, keys_of, words_of
+
+GPU = torch.cuda.is_available()
+if not GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.append(os.environ.get("TRITON_FOLDER", ""))
+pytest.importorskip("triton", reason="make test-slow has it")
+from vauban.engine.fusing import kernels  # noqa: E402
+
+DEVICE = torch.device("cuda" if GPU else "cpu")
+
+
+def entry(shape: tuple[int, int, int], stride: int = 2, scaled: bool = False) -> Entry:
+    channels = shape[0]
+    scale = torch.linspace(0.5, 2, channels) if scaled else torch.ones(channels)
+    shift = torch.linspace(-1, 1, channels) if scaled else torch.zeros(channels)
+    pads = (3, 3 + (shape[2] % 2), 3, 3 + (shape[1] % 2)) if stride == 2 else (0, 0, 0, 0)
+    return Entry(shape, stride, pads, scale.to(DEVICE), shift.to(DEVICE))
+
+
+def in_place(one: Entry, views: torch.Tensor) -> torch.Tensor:
+    scaled = views * one.scale[:, None, None] + one.shift[:, None, None]
+    return by_blocks(functional.pad(scaled, one.pads), one.stride)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_views_are_written_in_blocks(stride: int) -> None:
+    one = entry((3, 9, 12), stride, scaled=True)
+    views = torch.rand(4, 3, 9, 12, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    out = one.buffer(4, torch.float32)
+    kernels.write(one, views, out)
+    torch.testing.assert_close(out, in_place(one, views))
+
+
+@pytest.mark.parametrize("sigma", [0.25, 5.0])
+@pytest.mark.parametrize(("shape", "seeds"), [((3, 8, 9), (7,)), ((3, 8, 9), (7, 8)), ((2, 5, 5), (7,)), ((1, 47, 47), (9,))])
+def test_noise_is_written_bit_for_bit(sigma: float, shape: tuple[int, int, int], seeds: tuple[int, ...]) -> None:
+    """Several blocks of several seeds, three channels or not; the wide noise leaves a third of all numbers undecided."""
+    smoothing, one, block = Gaussian(sigma), entry(shape), 3
+    pictures = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    streams = [Stream(Seed.of(seed), "count", number) for seed, number in zip(seeds * 2, (3, 2**40 + 1), strict=False)]
+    starts = [0, 1234567]
+    cpu = torch.device("cpu")
+    words = words_of(streams, starts, block, smoothing.words(torch.Size(shape), 255), cpu)
+    each = pictures[:, None].expand(2, block, *shape).flatten(0, 1)
+    want = smoothing.views(each, words, 255).to(DEVICE)
+    out = one.buffer(2 * block, torch.float32)
+    writer = kernels.NoiseWriter(one, grid_noise(GaussianLaw(sigma), 255), 255, 2 * block, block)
+    for _ in range(2):  # into a buffer that was used before
+        writer(pictures.to(DEVICE), addresses(streams, starts).to(DEVICE), keys_of(streams, DEVICE), out)
+        assert torch.equal(out, in_place(one, want))
+
+
+def test_numbers_beyond_a_tile_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_WORDS", 32)
+    monkeypatch.setattr(kernels, "_CUT", 4)
+    test_noise_is_written_bit_for_bit(5.0, (3, 8, 9), (7,))
+
+
+@pytest.mark.parametrize(("side", "kernel", "stride", "padding"), [(9, 3, 2, 1), (8, 3, 2, 1), (8, 2, 2, 0), (7, 3, 1, 0)])
+def test_the_largest_of_each_window(side: int, kernel: int, stride: int, padding: int) -> None:
+    x = torch.randn(3, 5, side, side + 2, generator=torch.Generator().manual_seed(side)).to(DEVICE)
+    x[1, 2, 3, 3] = float("nan")
+    laid = x.contiguous(memory_format=torch.channels_last)
+    found = kernels.max_pool(laid, (kernel, kernel), (stride, stride), (padding, padding))
+    want = functional.max_pool2d(x, kernel, stride, padding)
+    assert torch.equal(found.isnan(), want.isnan()) and torch.equal(found.nan_to_num(), want.nan_to_num())
+    assert found.is_contiguous(memory_format=torch.channels_last)
