@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from vauban.engine.network import votes_of
 from vauban.seed import Seed
 from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
 
@@ -53,8 +54,21 @@ def traced(sampler: Sampler, pictures: torch.Tensor) -> Callable[..., torch.Tens
         return make_fx(views)(there, at, keys)
 
 
+def fuses(sampler: Sampler) -> bool:
+    """Whether noise and network are one program: where they are compiled, or where the network's runner writes the noise.
+
+    Not on the CPU, where NumPy makes the noise faster.
+    """
+    runner = sampler.network.runner
+    if hasattr(runner, "makes"):
+        return bool(runner.makes(sampler.smoothing, sampler.levels))
+    return bool(sampler.compiled) and sampler.device.type != "cpu"
+
+
 def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
+    if sampler.network.runner is not None:
+        return _by_runner(sampler, pictures)
     views = traced(sampler, pictures)
 
     def votes_and_scores(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,6 +84,19 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
         return program(*arguments)
 
     return replayed
+
+
+def _by_runner(sampler: Sampler, pictures: torch.Tensor) -> Program:
+    """The program of a network whose runner writes the noise itself."""
+    assert sampler.levels is not None
+    view = tuple(sampler.smoothing.view_shape(pictures.shape[1:]))
+    scores = sampler.network.runner.direct(sampler.smoothing, sampler.levels, sampler.rows, sampler.block_size, view)
+
+    def votes_and_scores(*arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = scores(*arguments)
+        return votes_of(found).int(), found
+
+    return votes_and_scores
 
 
 def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:

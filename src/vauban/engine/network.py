@@ -128,6 +128,11 @@ class Network:
             self.backend, self.runner, self.model = "torch", None, self.source
             self.prepare(len(shape) - 1)
 
+    def settle(self, shape: Sequence[int]) -> None:
+        """Before a compute shape is chosen for views [...]: let torch take over where `auto` chose a graph that it cannot fuse."""
+        if hasattr(self.runner, "makes"):
+            self.fit((2, *shape))
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the model into evaluation mode, and restore the mode of each of its modules afterwards."""

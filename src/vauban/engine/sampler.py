@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
+from vauban.engine.compiled import Program, compiled, fused, fuses, noise, warn_not_compiled
 from vauban.engine.device_memory import fitting_rows, ran_out
 from vauban.engine.network import (
     LEAST_REPEATS,
@@ -319,8 +319,8 @@ class Sampler:
 
     @property
     def _fuses(self) -> bool:
-        """Whether noise and network are one program; not on the CPU, where NumPy makes the noise faster."""
-        return bool(self.compiled) and self.device.type != "cpu"
+        """Whether noise and network are one program."""
+        return fuses(self)
 
     def _program_for(self, pictures: torch.Tensor) -> Program | None:
         """The program compiled for such pictures: noise and network, or only the noise once enough of it has been made."""
@@ -385,7 +385,7 @@ def make_sampler(
     if block is None:
         block = choose_block(rows) if method.shares_shapes else rows
     plain = sampler(rows, None if block == rows else block)
-    if not compile:
+    if not compile or network.runner is not None:
         return plain
     fast = sampler(rows, plain.block, compile)
     try:

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from vauban.engine.block_convolution import WHOLE, block_pads, by_blocks, weight_by_blocks
 from vauban.engine.fusing import operators
+from vauban.engine.fusing.folding import without_unused
 from vauban.engine.fusing.graph import aten, constant, value
 
 
@@ -136,3 +137,4 @@ def _begin(module: fx.GraphModule, views: fx.Node, node: fx.Node, weight: Tensor
         new = constant(module, module.graph, weight)
     node.args = (views, new, node.args[2], list(stride), list(padding), *node.args[5:])
     module.graph.eliminate_dead_code()
+    without_unused(module)

@@ -25,6 +25,14 @@ def folded(module: fx.GraphModule) -> None:
     for node in calls(module.graph, aten.max_pool2d.default):
         _replace_max_pool(module.graph, node)
     module.graph.eliminate_dead_code()
+    without_unused(module)
+
+
+def without_unused(module: fx.GraphModule) -> None:
+    """Drop constants that no node reads any more."""
+    used = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    for name in set(module._buffers) - used:
+        delattr(module, name)
 
 
 def _spell_out(node: fx.Node) -> None:
