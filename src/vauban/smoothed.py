@@ -323,7 +323,10 @@ class SmoothedClassifier(AsModule):
         key = (method.name == "exact", *shape)
         view = self.smoothing.view_shape(values.shape[1:])
         if key not in self._samplers:
-            self.network.settle(view)
+            if hasattr(
+                self.network.runner, "makes"
+            ):  # torch takes over here where `auto` chose a graph that cannot be fused
+                self.network.fit((2, *view))
             make = _SAMPLERS.get(method.name, make_sampler)
             how = {"rows": rows, "block": block, "in_flight": self.in_flight, "compile": self.compile}
             self._samplers[key] = make(self.network, self.smoothing, method, inputs, **how)

@@ -15,6 +15,7 @@ from vauban.data import Dataset
 from vauban.engine.backends import choice
 from vauban.engine.backends.protocol import CannotRun
 from vauban.engine.fusing import runner as runners
+from vauban.engine.fusing.folding import folded
 from vauban.engine.fusing.graph import flat
 from vauban.engine.fusing.runner import FusedRunner, Program
 from vauban.engine.network import Network
@@ -39,7 +40,12 @@ def trained(module: nn.Module) -> nn.Module:
     chance = torch.Generator().manual_seed(1)
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
-            for tensor, low in ((part.running_mean, -0.5), (part.running_var, 0.5), (part.weight, 0.5), (part.bias, -0.5)):
+            for tensor, low in (
+                (part.running_mean, -0.5),
+                (part.running_var, 0.5),
+                (part.weight, 0.5),
+                (part.bias, -0.5),
+            ):
                 assert tensor is not None
                 tensor.data = low + torch.rand(tensor.shape, generator=chance)
         elif isinstance(part, nn.Conv2d | nn.Linear):
@@ -83,8 +89,16 @@ def small(block: Any = Basic, wide: bool = False) -> nn.Module:
 
 
 NETWORKS: dict[str, tuple[Any, int, dict[str, int]]] = {
-    "residual": (lambda: normalised(small(), (0.5, 0.4, 0.3), (0.2,)), 8, {"conv_relu": 3, "conv_add_relu": 2, "conv2d": 1}),
-    "bottleneck": (lambda: small(Bottleneck, True), 33, {"conv_relu": 5, "conv_add_relu": 2, "conv2d": 2, "max_pool": 1}),
+    "residual": (
+        lambda: normalised(small(), (0.5, 0.4, 0.3), (0.2,)),
+        8,
+        {"conv_relu": 3, "conv_add_relu": 2, "conv2d": 1},
+    ),
+    "bottleneck": (
+        lambda: small(Bottleneck, True),
+        33,
+        {"conv_relu": 5, "conv_add_relu": 2, "conv2d": 2, "max_pool": 1},
+    ),
     "before the convolution": (lambda: WideResNet(10, 1, 3, 3), 8, {"conv_relu": 3, "affine": 4, "conv_add_relu": 0}),
     "mlp": (lambda: mlp(192, 3, 8, 2), 8, {"linear": 3}),
     "in place": (Changing, 8, {"conv_relu": 1, "conv_add_relu": 1, "max_pool": 1}),
@@ -190,6 +204,7 @@ def test_auto_does_not_fuse_on_the_cpu_or_in_fp32() -> None:
 
 def test_a_graph_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(module: Any) -> None:
+        folded(module)
         for buffer in module.buffers():
             buffer.data = buffer.data * 1.5
 
@@ -201,7 +216,9 @@ def test_a_graph_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
 
 def test_what_has_no_graph_is_refused_in_a_sentence() -> None:
     with pytest.raises(BadInput, match="needs a torch module"):
-        SmoothedClassifier(lambda x: x.flatten(1)[:, :3], "gaussian:sigma=0.5", num_classes=3, backend="fused").certify(DATA)
+        SmoothedClassifier(lambda x: x.flatten(1)[:, :3], "gaussian:sigma=0.5", num_classes=3, backend="fused").certify(
+            DATA
+        )
     with pytest.raises(BadInput, match="a random model has no fixed graph"):
         fused(stochastic="rows").certify(DATA)
 
@@ -217,7 +234,11 @@ def test_bfloat16_is_computed_from_constants_of_64_bits() -> None:
 def test_exact_smoothings_are_fused_too() -> None:
     made = {
         backend: SmoothedClassifier(
-            trained(build("resnet18:width=8,classes=3,channels=6", seed=1)), "band:size=3", num_classes=3, rows=8, backend=backend
+            trained(build("resnet18:width=8,classes=3,channels=6", seed=1)),
+            "band:size=3",
+            num_classes=3,
+            rows=8,
+            backend=backend,
         ).certify(DATA, progress=False)
         for backend in ("fused", "torch")
     }
@@ -231,7 +252,14 @@ def test_the_graph_of_a_module_keeps_its_module_as_it_was() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
 
 
-ZOO = {"resnet18": (3, 32), "resnet50": (3, 64), "resnet110": (3, 32), "wideresnet40-2": (3, 32), "cnn": (1, 28), "vit": (3, 32)}
+ZOO = {
+    "resnet18": (3, 32),
+    "resnet50": (3, 64),
+    "resnet110": (3, 32),
+    "wideresnet40-2": (3, 32),
+    "cnn": (1, 28),
+    "vit": (3, 32),
+}
 
 
 @pytest.mark.slow

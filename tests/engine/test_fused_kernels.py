@@ -14,8 +14,10 @@ from torch.nn import functional
 
 from vauban.engine.block_convolution import by_blocks
 from vauban.engine.fusing.entry import Entry
+from vauban.engine.fusing.runner import FusedRunner
 from vauban.laws.gaussian import GaussianLaw
 from vauban.seed import Seed
+from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing.gaussian import Gaussian
 from vauban.smoothing.grid import grid_noise
 from vauban.smoothing.random import Stream, addresses, keys_of, words_of
@@ -53,7 +55,9 @@ def test_views_are_written_in_blocks(stride: int) -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.25, 5.0])
-@pytest.mark.parametrize(("shape", "seeds"), [((3, 8, 9), (7,)), ((3, 8, 9), (7, 8)), ((2, 5, 5), (7,)), ((1, 47, 47), (9,))])
+@pytest.mark.parametrize(
+    ("shape", "seeds"), [((3, 8, 9), (7,)), ((3, 8, 9), (7, 8)), ((2, 5, 5), (7,)), ((1, 47, 47), (9,))]
+)
 def test_noise_is_written_bit_for_bit(sigma: float, shape: tuple[int, int, int], seeds: tuple[int, ...]) -> None:
     """Several blocks of several seeds, three channels or not; the wide noise leaves a third of all numbers undecided."""
     smoothing, one, block = Gaussian(sigma), entry(shape), 3
@@ -77,12 +81,33 @@ def test_numbers_beyond_a_tile_are_written(monkeypatch: pytest.MonkeyPatch) -> N
     test_noise_is_written_bit_for_bit(5.0, (3, 8, 9), (7,))
 
 
-@pytest.mark.parametrize(("side", "kernel", "stride", "padding"), [(9, 3, 2, 1), (8, 3, 2, 1), (8, 2, 2, 0), (7, 3, 1, 0)])
+@pytest.mark.parametrize(
+    ("side", "kernel", "stride", "padding"), [(9, 3, 2, 1), (8, 3, 2, 1), (8, 2, 2, 0), (7, 3, 1, 0)]
+)
 def test_the_largest_of_each_window(side: int, kernel: int, stride: int, padding: int) -> None:
     x = torch.randn(3, 5, side, side + 2, generator=torch.Generator().manual_seed(side)).to(DEVICE)
     x[1, 2, 3, 3] = float("nan")
     laid = x.contiguous(memory_format=torch.channels_last)
     found = kernels.max_pool(laid, (kernel, kernel), (stride, stride), (padding, padding))
     want = functional.max_pool2d(x, kernel, stride, padding)
-    assert torch.equal(found.isnan(), want.isnan()) and torch.equal(found.nan_to_num(), want.nan_to_num())
+    assert torch.equal(found.isnan(), want.isnan())
+    assert torch.equal(found.nan_to_num(), want.nan_to_num())
     assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_votes_of_a_network_whose_noise_a_kernel_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way through the sampler: the same views, so the same counts as from views that are made first."""
+    monkeypatch.setattr(FusedRunner, "makes", lambda self, smoothing, levels: True)
+    pictures = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, 2, 1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(36, 3)
+    )
+    options = {"num_classes": 3, "rows": 4, "block": 2, "backend": "fused", "device": DEVICE}
+    direct = SmoothedClassifier(model.to(DEVICE), "gaussian:sigma=0.5", **options)
+    found = direct.certify(pictures, [0, 1], n=12, alpha=0.1, seed=1, progress=False).counts
+    monkeypatch.setattr(FusedRunner, "makes", lambda self, smoothing, levels: False)
+    made = SmoothedClassifier(model, "gaussian:sigma=0.5", **options)
+    assert torch.equal(
+        torch.tensor(found), torch.tensor(made.certify(pictures, [0, 1], n=12, alpha=0.1, seed=1).counts)
+    )

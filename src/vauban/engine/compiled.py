@@ -54,17 +54,6 @@ def traced(sampler: Sampler, pictures: torch.Tensor) -> Callable[..., torch.Tens
         return make_fx(views)(there, at, keys)
 
 
-def fuses(sampler: Sampler) -> bool:
-    """Whether noise and network are one program: where they are compiled, or where the network's runner writes the noise.
-
-    Not on the CPU, where NumPy makes the noise faster.
-    """
-    runner = sampler.network.runner
-    if hasattr(runner, "makes"):
-        return bool(runner.makes(sampler.smoothing, sampler.levels))
-    return bool(sampler.compiled) and sampler.device.type != "cpu"
-
-
 def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
     if sampler.network.runner is not None:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.engine.device_memory import ran_out
-from vauban.engine.network import not_comparable
+from vauban.engine.failed_calls import not_comparable
 from vauban.inputs import Batch
 from vauban.methods import Method
 from vauban.seed import Seed

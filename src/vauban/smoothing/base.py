@@ -106,7 +106,7 @@ class Smoothing(ABC):
         """Refuse inputs [m, ...] that have no views, naming the first."""
 
     def packed(self, levels: int) -> GridNoise | None:
-        """The table whose packed noise (`GridNoise.noisy`) is all that views add to an input on the grid; None for other views."""
+        """The table whose packed noise (`GridNoise.noisy`) is all that views add to inputs on the grid; None for other views."""
         return None
 
     def view_shape(self, shape: torch.Size) -> torch.Size:

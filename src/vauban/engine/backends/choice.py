@@ -72,7 +72,9 @@ def _fused(network: Network, optional: bool) -> FusedRunner:
 
     source, before = network.source, network.runner
     if network.stochastic is not None:
-        raise BadInput(f"backend {FUSED} with stochastic={network.stochastic!r}: a random model has no fixed graph; use backend torch")
+        raise BadInput(
+            f"backend {FUSED} with stochastic={network.stochastic!r}: a random model has no fixed graph; use backend torch"
+        )
     if not isinstance(source, nn.Module):
         raise BadInput(f"backend {FUSED} needs a torch module, and the model is another callable: use backend torch")
     known = Fused().precisions()

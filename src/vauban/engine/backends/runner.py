@@ -133,7 +133,9 @@ class Runner:
         return f"{self.backend.name} {self.backend.version()}"
 
 
-def refuse_other_scores(source: nn.Module, views: torch.Tensor, found: torch.Tensor, precision: str, named: str) -> None:
+def refuse_other_scores(
+    source: nn.Module, views: torch.Tensor, found: torch.Tensor, precision: str, named: str
+) -> None:
     """Refuse scores [rows, classes] that are not the module's but for rounding; `named`: what computed them."""
     with torch.inference_mode():
         answer = source(views)

@@ -1,4 +1,4 @@
-"""How views reach the first convolution of a fused network: scaled, in blocks of pixels, channels last and padded to whole eights."""
+"""How views reach the first convolution of a fused network: scaled, in blocks of pixels, channels last and padded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry:
 
     shape: tuple[int, int, int]
     stride: int
-    pads: tuple[int, int, int, int]
+    pads: tuple[int, ...]
     scale: Tensor
     shift: Tensor
 
@@ -62,16 +62,16 @@ def with_entry(module: fx.GraphModule, shape: Sequence[int]) -> Entry | None:
     if len(shape) != 4 or (found := _first(module)) is None:
         return None
     views, node, scale, shift = found
-    weight, stride = value(module, node.args[1]), node.args[_sides(node)]
-    channels, padding = int(shape[1]), node.args[_sides(node) + 1]
+    given: list[Any] = list(node.args)
+    weight, stride, padding, channels = value(module, given[1]), given[3], given[4], int(shape[1])
     if weight is None or not _is_plain(node, weight, channels):
         return None
     where = weight.device
     scales = [one.expand(channels).float().contiguous().to(where) for one in (scale, shift)]
     entry = Entry((channels, int(shape[2]), int(shape[3])), 1, (0, 0, 0, 0), *scales)
-    down, across = stride  # type: ignore[misc]
+    down, across = stride
     if 1 < down == across <= min(weight.shape[2:]) and channels < WHOLE:
-        pads = block_pads(shape[2:], weight.shape[2:], padding, down)  # type: ignore[arg-type]
+        pads = block_pads(shape[2:], weight.shape[2:], padding, down)
         if pads is None or min(pads) < 0:
             return None
         entry = replace(entry, stride=down, pads=pads)
@@ -121,14 +121,9 @@ def _per_channel(module: fx.GraphModule, user: fx.Node, node: fx.Node) -> Tensor
     return found.double().cpu().flatten() if math.prod(sides) == sides[1] else None
 
 
-def _sides(node: fx.Node) -> int:
-    """Where the stride stands among a convolution's arguments."""
-    return 4 if node.target is operators.conv_add_relu else 3
-
-
 def _is_plain(node: fx.Node, weight: Tensor, channels: int) -> bool:
-    *_, dilation, groups = node.args
-    return list(dilation) == [1, 1] and groups == 1 and weight.shape[1] == channels  # type: ignore[arg-type]
+    given: list[Any] = list(node.args)
+    return list(given[5]) == [1, 1] and given[6] == 1 and weight.shape[1] == channels
 
 
 def _begin(module: fx.GraphModule, views: fx.Node, node: fx.Node, weight: Tensor, stride: Any, padding: Any) -> None:

@@ -10,7 +10,15 @@ from torch import Tensor, fx
 from vauban.engine.fusing import operators
 from vauban.engine.fusing.graph import aten, calls, constant, value
 
-_DEFAULTS: list[Any] = [None, None, None, [1, 1], [0, 0], [1, 1], 1]  # of conv2d: input, weight, bias, stride, padding, …
+_DEFAULTS: list[Any] = [
+    None,
+    None,
+    None,
+    [1, 1],
+    [0, 0],
+    [1, 1],
+    1,
+]  # of conv2d: input, weight, bias, stride, padding, …
 CONVOLUTIONS = (aten.conv2d.default, operators.conv_relu, operators.conv_add_relu)
 
 
@@ -23,7 +31,7 @@ def folded(module: fx.GraphModule) -> None:
     for node in calls(module.graph, aten.relu.default):
         _fuse_relu(module, node)
     for node in calls(module.graph, aten.max_pool2d.default):
-        _replace_max_pool(module.graph, node)
+        _replace_max_pool(node)
     module.graph.eliminate_dead_code()
     without_unused(module)
 
@@ -37,20 +45,20 @@ def without_unused(module: fx.GraphModule) -> None:
 
 def _spell_out(node: fx.Node) -> None:
     """Give a convolution all its arguments by position, with pairs for sides."""
-    given = [*node.args, *_DEFAULTS[len(node.args) :]]
+    given: list[Any] = [*node.args, *_DEFAULTS[len(node.args) :]]
     pairs = [list(side) * 2 if len(side) == 1 else list(side) for side in given[3:6]]
     node.args = (*given[:3], *pairs, given[6])
 
 
 def _fold_batch_norm(module: fx.GraphModule, node: fx.Node) -> None:
-    inside, weight, bias, mean, variance, training, _, eps, *_ = node.args
-    given = [value(module, one) for one in (mean, variance)]
-    if training or given[0] is None or given[1] is None or not isinstance(inside, fx.Node):
+    given: list[Any] = list(node.args)
+    inside, training, eps = given[0], given[5], float(given[7])
+    weight, bias, mean, variance = (value(module, one) for one in given[1:5])
+    if training or mean is None or variance is None:
         return
-    own, shifted = value(module, weight), value(module, bias)
-    scale = (given[1].double() + float(eps)).rsqrt()  # type: ignore[arg-type]
-    scale = scale if own is None else scale * own.double()
-    shift = -given[0].double() * scale + (0.0 if shifted is None else shifted.double())
+    scale = (variance.double() + eps).rsqrt()
+    scale = scale if weight is None else scale * weight.double()
+    shift = -mean.double() * scale + (0.0 if bias is None else bias.double())
     if _is_alone(inside, aten.conv2d.default) and (kernel := value(module, inside.args[1])) is not None:
         before = value(module, inside.args[2])
         new = kernel.double() * scale[:, None, None, None]
@@ -77,19 +85,17 @@ def _fuse_relu(module: fx.GraphModule, node: fx.Node) -> None:
 
 def _fuse_sum(module: fx.GraphModule, node: fx.Node, total: fx.Node) -> None:
     """relu(conv(x) + z). Where z is a convolution too, its bias is added with the other's."""
-    last, other = sorted(total.args, key=list(module.graph.nodes).index, reverse=True)  # type: ignore[arg-type, var-annotated]
-    if not _is_alone(last, aten.conv2d.default):
-        last, other = other, last
-    if not _is_alone(last, aten.conv2d.default) or value(module, last.args[1]) is None:
+    added: list[Any] = sorted(total.args, key=list(module.graph.nodes).index, reverse=True)
+    last, other = added if _is_alone(added[0], aten.conv2d.default) else reversed(added)
+    kernel = value(module, last.args[1]) if _is_alone(last, aten.conv2d.default) else None
+    if kernel is None:
         return
-    kernel = value(module, last.args[1])
-    assert kernel is not None
-    bias = _bias(module, last, kernel)
-    if _is_alone(other, aten.conv2d.default) and other.args[2] is not None:
-        more = value(module, other.args[2])
-        if more is not None:
-            bias = bias.double() + more.double()
-            other.args = (*other.args[:2], None, *other.args[3:])
+    bias = value(module, last.args[2])
+    bias = torch.zeros(len(kernel), dtype=kernel.dtype, device=kernel.device) if bias is None else bias
+    more = value(module, other.args[2]) if _is_alone(other, aten.conv2d.default) else None
+    if more is not None:
+        bias = bias.double() + more.double()
+        other.args = (*other.args[:2], None, *other.args[3:])
     x, weight, _, *sides = last.args
     _replace(module, node, operators.conv_add_relu, (x, weight, other, None, *sides), bias=bias)
 
@@ -120,17 +126,12 @@ def _replace(
     graph.eliminate_dead_code()
 
 
-def _replace_max_pool(graph: fx.Graph, node: fx.Node) -> None:
-    x, kernel, stride, padding, dilation, ceil = (*node.args, *[None, None, None, [0, 0], [1, 1], False][len(node.args) :])
-    if ceil or any(side != 1 for side in dilation) or node.kwargs:  # type: ignore[union-attr]
-        return
-    pairs = [list(side) * 2 if len(side) == 1 else list(side) for side in (kernel, stride or kernel, padding)]  # type: ignore[arg-type]
-    node.target, node.args = operators.max_pool, (x, *pairs)
-
-
-def _bias(module: fx.GraphModule, node: fx.Node, kernel: Tensor) -> Tensor:
-    found = value(module, node.args[2])
-    return torch.zeros(len(kernel), dtype=kernel.dtype, device=kernel.device) if found is None else found
+def _replace_max_pool(node: fx.Node) -> None:
+    given: list[Any] = [*node.args, *[None, None, [], [0, 0], [1, 1], False][len(node.args) :]]
+    x, kernel, stride, padding, dilation, ceil = given
+    if not ceil and set(dilation) == {1} and not node.kwargs:
+        pairs = [list(side) * 2 if len(side) == 1 else list(side) for side in (kernel, stride or kernel, padding)]
+        node.target, node.args = operators.max_pool, (x, *pairs)
 
 
 def _is_alone(node: Any, target: Any) -> bool:

@@ -41,8 +41,8 @@ def flat(module: nn.Module, shape: Sequence[int], device: torch.device) -> fx.Gr
     except Exception as problem:
         cause = problem.__cause__ or problem
         raise CannotRun(
-            f"the model has no fixed graph to fuse ({reason(cause)}): use --backend torch, which runs any model, or take out what "
-            "decides by the values of a tensor"
+            f"the model has no fixed graph to fuse ({reason(cause)}): use --backend torch, which runs any model, or take out "
+            "what decides by the values of a tensor"
         ) from problem
     graph, tensors = program.graph_module.graph, {**program.state_dict, **program.constants}
     holder = nn.Module()
@@ -91,8 +91,8 @@ def _one_output(graph: fx.Graph) -> None:
     if len(views) != 1 or not isinstance(given, list | tuple) or len(given) != 1:
         count = len(given) if isinstance(given, list | tuple) else 1
         raise CannotRun(
-            f"the model's graph has {len(views)} inputs and {count} outputs: one that maps views to scores and changes nothing of "
-            "its own is needed to fuse it; use --backend torch"
+            f"the model's graph has {len(views)} inputs and {count} outputs: one that maps views to scores and changes nothing "
+            "of its own is needed to fuse it; use --backend torch"
         )
     end.args = (given[0],)
 

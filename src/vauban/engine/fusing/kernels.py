@@ -25,11 +25,11 @@ _LOW = tl.constexpr((1 << BITS - GUIDE_BITS) - 1)
 
 
 @triton.jit
-def _put(
+def _put(  # type: ignore[no-untyped-def]
     out, scale, shift, row, number, value, known,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip # type: ignore[no-untyped-def]
+):  # fmt: skip
     """Write float32 values as the numbers (channel, then height, then width) of views into an entry's buffer."""
     channel, pixel = number // (H * W), number % (H * W)
     y, x = pixel // W + TOP, pixel % W + LEFT
@@ -40,11 +40,11 @@ def _put(
 
 
 @triton.jit
-def _write(
+def _write(  # type: ignore[no-untyped-def]
     views, scale, shift, out,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip # type: ignore[no-untyped-def]
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     number = tl.program_id(1) * B + tl.arange(0, B)
     known = number < C * H * W
@@ -83,11 +83,11 @@ def _word(index, first, keys, at, block, blocks):  # type: ignore[no-untyped-def
 
 
 @triton.jit
-def _noisy(
+def _noisy(  # type: ignore[no-untyped-def]
     pictures, at, keys, guide, unit, scale, shift, out, waiting, counts, blocks, size_of_block, per_view, main,
     UNDECIDED: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr,
     LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip # type: ignore[no-untyped-def]
+):  # fmt: skip
     """Write all numbers that 16 bits decide; note the places of the others, and how many there are."""
     tile, tiles, row = tl.program_id(1), tl.num_programs(1), tl.program_id(0).to(tl.int64)
     block = row // size_of_block
@@ -105,7 +105,24 @@ def _noisy(
         cut = known & (found == UNDECIDED)
         steps = found + tl.load(pictures + block * (C * H * W) + number, mask=known, other=0).to(tl.int32)
         value = (steps.to(tl.float64) * tl.load(unit)).to(tl.float32)
-        _put(out, scale, shift, row, number, value, known & (found != UNDECIDED), C, H, W, S, TOP, LEFT, DOWN, ACROSS, WIDE)
+        _put(
+            out,
+            scale,
+            shift,
+            row,
+            number,
+            value,
+            known & (found != UNDECIDED),
+            C,
+            H,
+            W,
+            S,
+            TOP,
+            LEFT,
+            DOWN,
+            ACROSS,
+            WIDE,
+        )
         part = (row * 3 + i) * tiles + tile
         before = tl.cumsum(cut.to(tl.int32), axis=0) - 1
         tl.store(waiting + part * B + before, index.to(tl.int16), mask=cut)
@@ -113,12 +130,12 @@ def _noisy(
 
 
 @triton.jit
-def _searched(
+def _searched(  # type: ignore[no-untyped-def]
     pictures, at, keys, thresholds, unit, scale, shift, out, waiting, counts, before, blocks, size_of_block, per_view, main,
     more, length, offset, tiles,
     STEPS: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr,
     LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, N: tl.constexpr,
-):  # fmt: skip # type: ignore[no-untyped-def]
+):  # fmt: skip
     """Write the numbers that 16 bits leave undecided: the m-th of a row takes 47 more bits from the m-th of its extra words."""
     part, row = tl.program_id(1), tl.program_id(0).to(tl.int64)
     tile, i = part % tiles, part // tiles
@@ -137,7 +154,10 @@ def _searched(
         for _ in tl.static_range(STEPS):
             middle = (low + high) // 2
             right = tl.load(thresholds + middle, mask=known & (low < high), other=0) <= word
-            low, high = tl.where((low < high) & right, middle + 1, low), tl.where((low < high) & (right == 0), middle, high)
+            low, high = (
+                tl.where((low < high) & right, middle + 1, low),
+                tl.where((low < high) & (right == 0), middle, high),
+            )
         number = i * main + column
         steps = low - offset + tl.load(pictures + block * (C * H * W) + number, mask=known, other=0).to(tl.int32)
         value = (steps.to(tl.float64) * tl.load(unit)).to(tl.float32)
@@ -145,11 +165,11 @@ def _searched(
 
 
 @triton.jit
-def _max_pool(
+def _max_pool(  # type: ignore[no-untyped-def]
     x, out, height, width, down, across, total,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr,
     PW: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip # type: ignore[no-untyped-def]
+):  # fmt: skip
     line = tl.program_id(0).to(tl.int64)  # one line of one picture
     picture, top = line // down, (line % down) * SH - PH
     number = tl.program_id(1) * B + tl.arange(0, B)

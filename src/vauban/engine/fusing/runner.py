@@ -41,7 +41,7 @@ class Fused:
 
 @dataclass
 class Program:
-    """A fused graph for one shape of views: `entry` lays them out in `laid`, from which `network` computes scores [rows, classes].
+    """A fused graph for one shape of views: `entry` lays them out in `laid`, `network` computes scores [rows, classes] from it.
 
     `sha256`: of the graph's text, with the shapes of its constants. `steps`: its convolutions as (inside, outside) channels.
     """
@@ -165,8 +165,9 @@ class FusedRunner:
     def makes(self, smoothing: Smoothing, levels: int | None) -> bool:
         """Whether views of this smoothing are written by a kernel, where the network reads them."""
         program = self._programs.get(self._latest)
-        fits = levels is not None and program is not None and program.entry is not None
-        return fits and self.device.type == "cuda" and installed("triton") and smoothing.packed(levels) is not None
+        if levels is None or program is None or program.entry is None:
+            return False
+        return self.device.type == "cuda" and installed("triton") and smoothing.packed(levels) is not None
 
     def direct(
         self, smoothing: Smoothing, levels: int, rows: int, block: int, view: Shape
