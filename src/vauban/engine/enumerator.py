@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from vauban.engine.network import (
     refuse_nan,
     votes_of,
 )
-from vauban.engine.sampler import choose_in_flight, choose_rows, sent
+from vauban.engine.sampler import choose_in_flight, choose_rows
+from vauban.engine.scheduler import sent
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs, kept_for
 from vauban.laws.exact import ExactLaw
@@ -211,7 +211,7 @@ class Enumerator:
                 return self.network.scores(views, self.num_classes)
             if "program" not in self._kept:
                 self._kept["program"] = compiled(
-                    partial(self.network.scores, num_classes=self.num_classes), how=self.compiled
+                    lambda views: self.network.scores(views, self.num_classes), how=self.compiled
                 )
             scores: torch.Tensor = self._kept["program"](views)
             return scores

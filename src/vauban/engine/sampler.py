@@ -23,7 +23,7 @@ from vauban.engine.network import (
     votes_of,
 )
 from vauban.engine.random_models import check_dispersion, seeded_generators
-from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work
+from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work, sent
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs, kept_for
 from vauban.methods import Method, SampledMethod
@@ -199,8 +199,9 @@ class Sampler:
         if self.device.type != "cpu" or self._fuses:
             program = self._program_for(pictures)
             if program is not None:
-                sent = sent(pictures, self.device), sent(addresses(streams, starts), self.device), self._keys(streams)
-                return (program, *sent) if self._fuses else program(*sent)
+                at = sent(addresses(streams, starts), self.device)
+                arguments = sent(pictures, self.device), at, self._keys(streams)
+                return (program, *arguments) if self._fuses else program(*arguments)
         per_view = self.smoothing.words(pictures.shape[1:], self.levels)
         words = words_of(streams, starts, self.block_size, per_view, self.device)
         return self.views(sent(pictures, self.device), words)
@@ -342,11 +343,6 @@ class Sampler:
         if self._programs.get("seeds") != seeds:
             self._programs.update(seeds=seeds, keys=keys_of(streams, self.device))
         return self._programs["keys"]
-
-
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The tensor on the device; a copy to a GPU is not waited for."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def make_sampler(

@@ -75,6 +75,11 @@ class ViewBlock:
     start: int
 
 
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on the device; a copy to a GPU is not waited for."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
 class Scheduler:
     """Runs the count requests of many inputs through one sampler.
 
