@@ -5,7 +5,9 @@ torch brings Triton along where it brings CUDA; elsewhere `make test-slow` fetch
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -111,3 +113,52 @@ def test_votes_of_a_network_whose_noise_a_kernel_writes(monkeypatch: pytest.Monk
     assert torch.equal(
         torch.tensor(found), torch.tensor(made.certify(pictures, [0, 1], n=12, alpha=0.1, seed=1).counts)
     )
+
+
+PLACES = {"C": 3, "H": 224, "W": 224, "S": 2, "TOP": 3, "LEFT": 3, "DOWN": 115, "ACROSS": 115, "WIDE": 16}
+POINTERS = {
+    "views": "*fp32",
+    "scale": "*fp32",
+    "shift": "*fp32",
+    "out": "*bf16",
+    "x": "*bf16",
+    "pictures": "*u8",
+    "at": "*i64",
+    "keys": "*i64",
+    "guide": "*i16",
+    "thresholds": "*i64",
+    "unit": "*fp64",
+    "waiting": "*i16",
+    "counts": "*i32",
+    "before": "*i32",
+}
+CONSTANTS = {
+    "_write": {**PLACES, "B": 1024},
+    "_noisy": {**PLACES, "UNDECIDED": -(2**15), "B": 1024},
+    "_searched": {**PLACES, "STEPS": 11, "B": 1024, "N": 64},
+    "_max_pool": {"C": 64, "KH": 3, "KW": 3, "SH": 2, "SW": 2, "PH": 1, "PW": 1, "B": 1024},
+}
+COMPILING = """
+import json, sys
+sys.path.append(sys.argv[1])
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from vauban.engine.fusing import kernels
+pointers, constants = map(json.loads, sys.argv[2:])
+for name, given in constants.items():
+    kernel = getattr(kernels, name)
+    names = kernel.arg_names
+    kinds = {one: "constexpr" if one in given else pointers.get(one, "i32") for one in names}
+    source = ASTSource(fn=kernel, signature=kinds, constexprs={(names.index(one),): value for one, value in given.items()})
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"], name
+"""
+
+
+def test_the_kernels_compile_for_a_gpu_that_is_not_here() -> None:
+    """Types and shapes are checked by the compiler, which the interpreter does not do."""
+    folder, texts = os.environ.get("TRITON_FOLDER", ""), (json.dumps(POINTERS), json.dumps(CONSTANTS))
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILING, folder, *texts]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]

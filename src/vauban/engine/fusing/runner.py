@@ -159,8 +159,13 @@ class FusedRunner:
         said = {"name": self.backend.name, "version": self.backend.version(), "precision": self.precision}
         said["sha256"] = self._programs[self._latest].sha256
         if self.device.type == "cuda":
-            return said | {"cudnn": str(torch.backends.cudnn.version())}
+            timed = " benchmark" if torch.backends.cudnn.benchmark else ""  # kernels are then chosen by timing them
+            return said | {"cudnn": f"{torch.backends.cudnn.version()}{timed}"}
         return said | {"instructions": processor_instructions()}
+
+    def passes(self, shape: Shape) -> Callable[[], Tensor]:
+        """Bare passes over the views [rows, ...] that are laid out, for benchmarks."""
+        return self._program(shape).scores
 
     def makes(self, smoothing: Smoothing, levels: int | None) -> bool:
         """Whether views of this smoothing are written by a kernel, where the network reads them."""
