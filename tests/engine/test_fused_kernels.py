@@ -100,6 +100,7 @@ def test_the_largest_of_each_window(side: int, kernel: int, stride: int, padding
 def test_votes_of_a_network_whose_noise_a_kernel_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way through the sampler: the same views, so the same counts as from views that are made first."""
     monkeypatch.setattr(FusedRunner, "makes", lambda self, smoothing, levels: True)
+    monkeypatch.setattr("vauban.engine.network._PROBE_SECONDS", 0.0)
     pictures = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
     torch.manual_seed(0)
     model = torch.nn.Sequential(

@@ -76,7 +76,7 @@ def certify(
     if json:
         common.print_json(results)
         return
-    table = [
+    lines = [
         [
             f"{r['model']} at {r['rows']} rows",
             f"{r['bare']:,.0f}",
@@ -92,7 +92,7 @@ def certify(
     run_by = "" if results[0]["backend"] == "torch" else f", Vauban by {results[0]['backend']}, bare by torch"
     how = f"{results[0]['threads']} threads, {precision}{compiled}{run_by}"
     common.print_table(
-        headers, table, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
+        headers, lines, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
     )
 
 
