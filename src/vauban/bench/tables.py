@@ -156,7 +156,7 @@ def measure(row: Row, setting: Setting) -> dict[str, Any]:
         runner, views = smoothed.network.runner, smoothing.view_shape(shape)
         timed = {"bare": _bare(loaded.module, sampler, views, setting)}
         if hasattr(runner, "passes"):
-            with torch.inference_mode():  # compares the fused graph with its module
+            with torch.inference_mode(), in_precision(setting.precision, sampler.device):  # compares it with the module
                 smoothed.network.scores(torch.rand(sampler.rows, *views, device=sampler.device), classes)
             timed["fused"] = _fused(runner.passes((sampler.rows, *views)))
         if row.with_loop:
