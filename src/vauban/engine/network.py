@@ -288,8 +288,8 @@ def check_independence(
     is a view, or a block of views. The same shape is run again, and shapes in which some parts are replaced, so that of any two
     either stays while the other is replaced: scores of parts that stay must match bit for bit. These are 3 to `most_repeats`
     calls, for about two seconds, or as many as replacing takes. `check` may refuse the first scores. `earlier` holds those of an
-    earlier call, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all this is
-    done a second time while it asks them about half of all views.
+    earlier call, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all
+    this is done a second time while it asks them about half of all views.
     """
     modules: Any = model.modules() if isinstance(model, nn.Module) else ()
     sometimes = [one for one in modules if getattr(one, "probing", True) is False and getattr(one, "asks_some", True)]
