@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -266,3 +267,12 @@ def _refuse(bad: torch.Tensor, why: str, first: int = 0) -> None:
     rows = bad.flatten(1).any(dim=1)
     if bool(rows.any()):
         raise BadInput(f"input {first + int(rows.nonzero()[0])} {why}")
+
+
+def kept_for(inputs: Any, time: int, kept: dict[Any, Any]) -> dict[Any, Any]:
+    """What was kept in `kept` for these very inputs, the same object, at the same `time`; nothing for others, and inputs are not
+    kept alive."""
+    if kept.get("time") != time or kept["of"]() is not inputs:
+        kept |= {"time": time, "of": weakref.ref(inputs), "found": {}}
+    found: dict[Any, Any] = kept["found"]
+    return found

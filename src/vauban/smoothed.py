@@ -321,11 +321,16 @@ class SmoothedClassifier(AsModule):
         rows, block = self.rows or rows, self.block or block
         shape = (values.shape[1:], values.dtype, inputs.levels, rows, block, method.shares_shapes, str(method.law.spec))
         key = (method.name == "exact", *shape)
+        view = self.smoothing.view_shape(values.shape[1:])
         if key not in self._samplers:
+            if hasattr(
+                self.network.runner, "makes"
+            ):  # torch takes over here where `auto` chose a graph that cannot be fused
+                self.network.fit((2, *view))
             make = _SAMPLERS.get(method.name, make_sampler)
             how = {"rows": rows, "block": block, "in_flight": self.in_flight, "compile": self.compile}
             self._samplers[key] = make(self.network, self.smoothing, method, inputs, **how)
-        self.network.fit((self._samplers[key].rows, *self.smoothing.view_shape(values.shape[1:])))
+        self.network.fit((self._samplers[key].rows, *view))
         return self._samplers[key]
 
     @contextmanager

@@ -15,7 +15,7 @@ from vauban.specs import choose
 MOST_VOTES = 10**12
 MOST_ROWS, MOST_IN_FLIGHT = 10**6, 1000
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-BACKENDS = ("torch", "onnxruntime", "openvino", "auto")
+BACKENDS = ("torch", "onnxruntime", "openvino", "fused", "auto")
 LEAST_PROBABILITY = 1e-200
 """The least alpha and rho. From 1e-241 on SciPy's tails lose digits or become 0, and a bound would pass its own check; what is
 between is for shares of alpha, by class and by look."""

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,3 +114,39 @@ def test_noise_compiled_with_the_network_has_the_same_bits_and_is_one_graph(
     assert torch.equal(pixels(views), plain.scores)
     again = fast.answer(fast.made(BLOCKS[::-1]))
     assert torch.equal(again.scores.view(2, 10, 36).flip(0), plain.scores.view(2, 10, 36))
+
+
+def test_exact_votes_are_compiled_where_asked_and_the_manifest_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The compiler is replaced by one that changes nothing, and by one that fails."""
+    net, asked = network("cnn-small:channels=2,classes=3,size=6", seed=1).eval(), []
+
+    def unchanged(function: Any, **how: Any) -> Any:
+        asked.append(how)
+        return function
+
+    monkeypatch.setattr(torch, "compile", unchanged)
+    plain = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10).certify(X, TRUTH)
+    fast = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=True)
+    assert np.array_equal(fast.certify(X, TRUTH, out=tmp_path / "run").counts, plain.counts)
+    assert len(asked) == 1
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["compile"] is True
+    verify_run(tmp_path / "run")
+
+    def failing(function: Any, **how: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.warns(UserWarning, match="no compiler here"):
+        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=True).certify(X, TRUTH)
+
+
+@pytest.mark.slow
+def test_compiled_exact_votes_are_the_plain_ones() -> None:
+    net = network("cnn-small:channels=2,classes=3,size=6", seed=1).eval()
+    found = [
+        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=how).certify(X, TRUTH).counts
+        for how in (False, True)
+    ]
+    assert np.array_equal(*found)

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import vauban as vb
 from vauban.engine.network import generator_states
 from vauban.engine.random_models import check_dispersion
 from vauban.errors import BadInput, RunRefused
+from vauban.methods import CertifySettings
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 X = torch.tensor([[0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8, 0.9]])
@@ -272,3 +274,67 @@ def test_weights_changed_after_loading_are_another_model(tmp_path: Path) -> None
     after = vb.SmoothedClassifier(base, "gaussian:sigma=0.5").identity()
     assert before[0] == after[0]
     assert before[1] != after[1]
+
+
+class Counted(torch.nn.Module):
+    """Scores by a weight, and how often they were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.calls = torch.nn.Parameter(torch.ones(())), 0
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return plain(views) * self.weight
+
+
+@pytest.mark.parametrize(("rows", "before", "after"), [(50, 13, 11), (100, 14, 12), (1000, 18, 16)])
+def test_slow_models_are_asked_for_few_shapes(
+    rows: int, before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times the same shape and two other orders, and as few as separate any two rows; after the votes the same once."""
+    monkeypatch.setattr("vauban.engine.network._PROBE_SECONDS", 0.0)
+    model = Counted()
+    smoothed = vb.SmoothedClassifier(model, vb.Gaussian(sigma=0.5), num_classes=2, rows=rows)
+    inputs = smoothed.prepare(X)
+    with smoothed.ready(inputs):
+        method = smoothed._method(CertifySettings.of(smoothed.smoothing.law, 2, n=2000), smoothed.collect(X))
+        sampler = smoothed.sampler(inputs, method)
+        for again, expected in ((False, before), (False, 0), (True, after)):
+            model.calls = 0
+            sampler.probe(inputs.values, again=again)
+            assert model.calls == expected
+
+
+def test_a_model_that_changes_while_it_votes_is_not_sealed_even_if_it_judges_each_view_by_itself(
+    tmp_path: Path,
+) -> None:
+    model = Counted()
+
+    def vote(job: Any) -> Any:
+        for item in job.vote_here():
+            with torch.no_grad():
+                model.weight.fill_(2.0)
+            yield item
+
+    smoothed = vb.SmoothedClassifier(model, vb.Gaussian(sigma=0.5), num_classes=2, rows=100)
+    with pytest.raises(BadInput, match="two answers to the same views"):
+        smoothed.certify(X, [0, 1], n=300, alpha=0.01, seed=1, out=tmp_path / "run", on=vote)
+    assert not (tmp_path / "run" / "seal.json").exists()
+
+
+def test_a_model_that_is_changed_between_two_calls_is_checked_anew() -> None:
+    model = Counted()
+    smoothed = vb.SmoothedClassifier(model, vb.Gaussian(sigma=0.5), num_classes=2, rows=100)
+    smoothed.certify(X, [0, 1], n=300, alpha=0.01, seed=1)
+    with torch.no_grad():
+        model.weight.fill_(2.0)
+    smoothed.certify(X, [0, 1], n=300, alpha=0.01, seed=1)
+
+
+def test_a_model_that_exact_claims_refused_is_refused_again() -> None:
+    pictures = torch.randint(0, 256, (2, 1, 6, 6), dtype=torch.uint8)
+    smoothed = vb.SmoothedClassifier(lambda v: pairs_averaged(v[:, :1]), "band:size=2", num_classes=2, rows=10)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="depends on the other views"):
+            smoothed.certify(pictures, [0, 1])

@@ -124,6 +124,16 @@ def test_the_answer_to_a_view_does_not_depend_on_its_neighbours(consensus):
     assert not whole.probing
 
 
+def test_an_ensemble_that_asks_all_its_members_is_checked_once():
+    asked = {}
+    for consensus in (0, 2):
+        whole, calls = vb.ensemble([tiny(i) for i in range(3)], consensus=consensus).module, []
+        whole.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        check_independence(scores_of_orders(whole), ROWS, whole, most_repeats=3)
+        asked[consensus] = len(calls)
+    assert asked[2] == 2 * asked[0]
+
+
 class ByPlace(nn.Module):
     """A network whose scores depend on the place in the batch by rounding."""
 

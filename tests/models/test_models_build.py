@@ -35,6 +35,7 @@ def test_names_and_parameters_need_no_torch():
         ("resnet50", 25_557_032),
         ("resnet110", 1_730_714),
         ("wideresnet40-2", 2_243_546),
+        ("vit", 21_341_578),
         ("resnet50-cifar", 23_520_842),
         ("resnet18:width=32", 2_797_610),
         ("wideresnet-silu", 17_288_330),
@@ -61,6 +62,7 @@ def test_networks_have_the_published_number_of_parameters(spec, count):
         ("resnet18:channels=6", (6, 32, 32), 10),
         ("resnet110", (3, 32, 32), 10),
         ("wideresnet40-2:classes=100", (3, 32, 32), 100),
+        ("vit:patch=16,size=48,width=24,depth=2,heads=3,classes=5,channels=6", (6, 48, 48), 5),
         ("resnet50:classes=5", (3, 64, 64), 5),
         ("resnet50-cifar:width=8,channels=6", (6, 16, 16), 10),
         ("resnet18:width=8", (3, 15, 15), 10),
@@ -122,6 +124,13 @@ def test_tensors_have_the_names_of_public_weights(spec, count, shapes):
         state = models.build(spec).state_dict()
     assert len(state) == count
     assert {name: tuple(state[name].shape) for name in shapes} == shapes
+
+
+def test_patches_fill_the_picture_and_heads_the_width():
+    with pytest.raises(BadInput, match="a patch that divides the size"):
+        models.build("vit:size=30")
+    with pytest.raises(BadInput, match="heads that divide the width"):
+        models.build("vit:width=100")
 
 
 def test_strides_shrink_the_picture_where_the_published_networks_do():

@@ -9,6 +9,7 @@ import typer
 
 from vauban.cli import common
 from vauban.cli.bench_serve import serve
+from vauban.cli.bench_tables import tables
 from vauban.cli.bench_train import train
 from vauban.cli.common import example
 
@@ -20,7 +21,11 @@ app.command()(serve)
 
 
 @app.command()
-@example("vauban bench certify", "vauban bench certify --model resnet18:channels=3,classes=10 --rows 50")
+@example(
+    "vauban bench certify",
+    "vauban bench certify --model resnet18:channels=3,classes=10 --rows 50",
+    "vauban bench certify --table networks --table smoothings --precision bf16 --compile --seconds 2 --out votes.jsonl",
+)
 def certify(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="architecture, random weights; repeatable")
@@ -34,13 +39,23 @@ def certify(
     backend: common.BackendOption = None,
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
+    table: Annotated[
+        list[str] | None, typer.Option(help="whole tables, networks and smoothings (sampled and exact); repeatable")
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="side of the pictures of --table [by network]")] = None,
+    within: Annotated[float | None, typer.Option(help="rows of --table begin within so many seconds [all]")] = None,
+    out: Annotated[Path | None, typer.Option(help="append the rows of --table to this file as they come")] = None,
     json: common.JsonOption = False,
 ) -> None:
     """Votes per second: bare forward passes, the usual loop of published scripts, and Vauban."""
     from vauban.bench.certify import measure
     from vauban.cli.build import read_in_flight
 
-    where = common.pick_device(device)
+    where, how = common.pick_device(device), "tuned" if tune else compile
+    if table:
+        setting = {"precision": precision, "compile": how, "seconds": seconds, "rows": rows, "size": size}
+        tables(table, model, within, out, json, device=where, backend=backend, **setting)
+        return
     results = []
     for spec in model or ["cnn", "resnet18"]:
         with common.progress(f"measuring {spec}", 3 * int(seconds), "s", json) as advance:
@@ -54,14 +69,14 @@ def certify(
                     where,
                     advance,
                     precision,
-                    "tuned" if tune else compile,
+                    how,
                     backend,
                 )
             )
     if json:
         common.print_json(results)
         return
-    table = [
+    lines = [
         [
             f"{r['model']} at {r['rows']} rows",
             f"{r['bare']:,.0f}",
@@ -77,7 +92,7 @@ def certify(
     run_by = "" if results[0]["backend"] == "torch" else f", Vauban by {results[0]['backend']}, bare by torch"
     how = f"{results[0]['threads']} threads, {precision}{compiled}{run_by}"
     common.print_table(
-        headers, table, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
+        headers, lines, title=f"{smoothing} on {results[0]['device']}, {how}; the loop in fp32 as published"
     )
 
 

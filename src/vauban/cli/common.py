@@ -117,8 +117,8 @@ PrecisionOption = Annotated[
 BackendOption = Annotated[
     str | None,
     typer.Option(
-        help="what runs the network on the CPU: torch, onnxruntime, openvino, or auto (the first installed that can); it is part "
-        "of the claim [torch; of a resumed run: its own; for .onnx files: auto]"
+        help="what runs the network: torch, fused (its graph with folded batch norms), on the CPU onnxruntime or openvino, or "
+        "auto (the first that can); it is part of the claim [torch; of a resumed run: its own; for .onnx files: auto]"
     ),
 ]
 CompileOption = Annotated[

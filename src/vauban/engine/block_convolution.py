@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeGuard
 
 from torch import Tensor, nn
@@ -37,29 +38,41 @@ class BlockConvolution(nn.Conv2d):
         )
         self.weight, self.bias = like.weight, like.bias
         self.train(like.training)
-        self.blocks = [-(-side // self.stride[0]) for side in self.kernel_size]
-        short = [n * self.stride[0] - side for n, side in zip(self.blocks, self.kernel_size, strict=True)]
-        self.missing = (0, short[1], 0, short[0])
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim != 4 or input.shape[1] != self.in_channels or not input.numel():
             return super().forward(input)  # handles it or raises the usual error
-        pads: list[int] = []
-        for size, kernel, padding, blocks in zip(
-            input.shape[2:], self.kernel_size, map(int, self.padding), self.blocks, strict=True
-        ):
-            windows = (size + 2 * padding - kernel) // self.stride[0] + 1
-            if windows < 1:
-                return super().forward(input)
-            pads = [padding, (windows - 1 + blocks) * self.stride[0] - size - padding, *pads]
-        weight = self._by_blocks(functional.pad(self.weight, self.missing))
-        return functional.conv2d(self._by_blocks(functional.pad(input, pads)), weight, self.bias)
+        pads = block_pads(input.shape[2:], self.kernel_size, self.padding, self.stride[0])  # type: ignore[arg-type]
+        if pads is None:
+            return super().forward(input)
+        weight = weight_by_blocks(self.weight, self.stride[0])
+        return functional.conv2d(by_blocks(functional.pad(input, pads), self.stride[0]), weight, self.bias)
 
-    def _by_blocks(self, x: Tensor) -> Tensor:
-        """Pixels (n, channels, height, width) grouped into blocks, channels last and padded with zeros."""
-        s = self.stride[0]
-        x = x.unflatten(3, (-1, s)).unflatten(2, (-1, s)).permute(0, 2, 4, 3, 5, 1).flatten(3)
-        return functional.pad(x, (0, -x.shape[3] % WHOLE)).permute(0, 3, 1, 2)
+
+def block_pads(
+    sizes: Sequence[int], kernel: Sequence[int], padding: Sequence[int], stride: int
+) -> tuple[int, ...] | None:
+    """Zeros left, right, above and below a picture of `sizes` (height, width) that make whole blocks of what a convolution of
+    this kernel, padding and stride reads; None where no window fits."""
+    pads: tuple[int, ...] = ()
+    for size, side, before in zip(sizes, kernel, padding, strict=True):
+        windows = (size + 2 * before - side) // stride + 1
+        if windows < 1:
+            return None
+        pads = (before, (windows - 1 + -(-side // stride)) * stride - size - before, *pads)
+    return pads
+
+
+def weight_by_blocks(weight: Tensor, stride: int) -> Tensor:
+    """The weight of the convolution with stride 1 over blocks that computes what one of `weight` and this stride does."""
+    down, across = (-side % stride for side in weight.shape[2:])
+    return by_blocks(functional.pad(weight, (0, across, 0, down)), stride)
+
+
+def by_blocks(x: Tensor, stride: int) -> Tensor:
+    """Pixels (n, channels, height, width) grouped into blocks, channels last and padded with zeros."""
+    x = x.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 2, 4, 3, 5, 1).flatten(3)
+    return functional.pad(x, (0, -x.shape[3] % WHOLE)).permute(0, 3, 1, 2)
 
 
 _USUAL = vars(nn.Conv2d(1, 1, 1, device="meta")).keys()

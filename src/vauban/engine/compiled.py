@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from vauban.engine.network import votes_of
 from vauban.seed import Seed
 from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
 
@@ -55,6 +56,8 @@ def traced(sampler: Sampler, pictures: torch.Tensor) -> Callable[..., torch.Tens
 
 def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
+    if sampler.network.runner is not None:
+        return _by_runner(sampler, pictures)
     views = traced(sampler, pictures)
 
     def votes_and_scores(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,6 +73,19 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
         return program(*arguments)
 
     return replayed
+
+
+def _by_runner(sampler: Sampler, pictures: torch.Tensor) -> Program:
+    """The program of a network whose runner writes the noise itself."""
+    assert sampler.levels is not None
+    view = tuple(sampler.smoothing.view_shape(pictures.shape[1:]))
+    scores = sampler.network.runner.direct(sampler.smoothing, sampler.levels, sampler.rows, sampler.block_size, view)
+
+    def votes_and_scores(*arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = scores(*arguments)
+        return votes_of(found).int(), found
+
+    return votes_and_scores
 
 
 def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.engine.compiled import compiled, warn_not_compiled
+from vauban.engine.failed_calls import not_comparable
 from vauban.engine.network import (
     Network,
     check_independence,
     in_precision,
-    not_comparable,
     probe_entries,
     refuse_nan,
     votes_of,
 )
 from vauban.engine.sampler import choose_in_flight, choose_rows
-from vauban.errors import BadInput
-from vauban.inputs import Inputs
+from vauban.engine.scheduler import sent
+from vauban.errors import BadInput, VaubanError
+from vauban.inputs import Inputs, kept_for
 from vauban.laws.exact import ExactLaw
 from vauban.methods import ExactMethod
 from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
 from vauban.votes import BallotPiece, BallotVotes
+
+_ON_GPU = 16  # shapes that are cast before their votes are read, while which a GPU does not wait
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Enumerator:
 
     Shape t holds the numbers from t * rows on, the last one padded with views that are not counted. Order, resume and
     `in_flight` (how many shapes are cast before their votes are read) change nothing. `threshold`: a view votes for every class
-    of at least this probability (softmax of the scores) in place of the best one.
+    of at least this probability (softmax of the scores) in place of the best one. `compiled`: whether torch.compile made a
+    program of the network; "tuned" if kernels were timed first.
     """
 
     network: Network
@@ -66,6 +72,8 @@ class Enumerator:
     rows: int
     in_flight: int = 1
     threshold: float | None = None
+    compiled: bool | str = False
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -136,7 +144,13 @@ class Enumerator:
             yield first, votes.astype(bool) if votes.ndim == 2 else votes
 
     def probe(self, inputs: torch.Tensor, rows_must_agree: bool = True, again: bool = False) -> bool:
-        """Check on views from the whole run that the base classifier judges each by itself, in every row alike."""
+        """Check on views from the whole run that the base classifier judges each by itself, in every row alike.
+
+        Once for the same inputs, unless `again`.
+        """
+        earlier = kept_for(inputs, self.network.prepared, self._kept.setdefault("probed", {}))
+        if self.rows in earlier and not again:
+            return True
         spread = torch.linspace(0, len(inputs) * self.views - 1, 2 * self.rows).long()
         views = torch.cat([self._views(inputs, 0, spread[0::2]), self._views(inputs, 0, spread[1::2])])
 
@@ -144,7 +158,8 @@ class Enumerator:
             return self._scores(self.network.laid_out(views[order.to(views.device)]))
 
         with torch.inference_mode():
-            if not check_independence(reordered, self.rows, self.network.model, refuse_nan):
+            if not check_independence(reordered, self.rows, self.network.model, refuse_nan, earlier=earlier):
+                earlier.clear()
                 raise BadInput(
                     f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
                     "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100"
@@ -182,17 +197,24 @@ class Enumerator:
         which = numbers // self.views - position
         kinds, place = torch.unique_consecutive(which, return_inverse=True)
         adjacent = int(kinds[-1] - kinds[0]) + 1 == len(kinds)
-        some = (inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]).to(self.device)
-        words = (numbers % self.views)[:, None].to(self.device)
+        some = sent(inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds], self.device)
+        words = sent((numbers % self.views)[:, None], self.device)
         if len(some) > 1:
-            some = some.index_select(0, place.to(self.device))
+            some = some.index_select(0, sent(place, self.device))
         law = self.smoothing.law
         assert isinstance(law, ExactLaw)
         return self.network.laid_out(self.smoothing.views(some, words, law.levels))
 
     def _scores(self, views: torch.Tensor) -> torch.Tensor:
         with in_precision(self.network.precision, self.device):
-            return self.network.scores(views, self.num_classes)
+            if not self.compiled:
+                return self.network.scores(views, self.num_classes)
+            if "program" not in self._kept:
+                self._kept["program"] = compiled(
+                    lambda views: self.network.scores(views, self.num_classes), how=self.compiled
+                )
+            scores: torch.Tensor = self._kept["program"](views)
+            return scores
 
     def _votes(self, views: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
@@ -227,12 +249,20 @@ def make_enumerator(
             f"stochastic={network.stochastic!r} with {law.spec}, which is exact: exact claims need a base classifier that always "
             "gives the same answer; use a sampled smoothing"
         )
-    if compile:
-        raise BadInput(
-            f"compile={compile} with {law.spec}, which is exact: only sampled votes are compiled; leave it out"
-        )
     if law.levels != inputs.levels:
         raise BadInput(f"{law.spec} is for a grid of {law.levels} levels; these inputs have {inputs.levels}")
     rows = rows or choose_rows(shape, network.device)
-    ahead = in_flight or choose_in_flight(rows * shape.numel(), network.device)
-    return Enumerator(network, smoothing, method.num_classes, law.views, rows, ahead, method.threshold)
+    on_gpu = network.device.type == "cuda"
+    ahead = in_flight or (_ON_GPU if on_gpu else choose_in_flight(rows * shape.numel(), network.device))
+    plain = Enumerator(network, smoothing, method.num_classes, law.views, rows, ahead, method.threshold)
+    if not compile or network.runner is not None:
+        return plain
+    fast = replace(plain, compiled=compile)
+    try:
+        fast.probe_entries(inputs.values[:1])
+    except (VaubanError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as problem:
+        warn_not_compiled(problem)
+        return plain
+    return fast

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vauban.engine.adapters.estimators import other_features
-from vauban.errors import ModelFailed
+from vauban.errors import BadInput, ModelFailed
 
 _LONGEST = 300  # characters of an error's text that are repeated
 
@@ -72,3 +72,11 @@ def _twice(found: int, wanted: int) -> str:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def not_comparable(views: int) -> BadInput:
+    """The error for views whose scores are NaN."""
+    return BadInput(
+        f"the model returned NaN on {views} views: a vote needs scores that can be compared; "
+        "check its weights and its normalisation"
+    )

@@ -20,9 +20,11 @@ from torch import nn
 
 from vauban.engine.adapters.outputs import scores_in, wrong_shape
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
+from vauban.engine.failed_calls import failed_call, not_comparable
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
+from vauban.laws.subsets import separating
 from vauban.runs.sections import ComputeSection
 from vauban.validation import check_precision, check_way_of_running
 
@@ -57,7 +59,7 @@ class Network:
     `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` votes: the
     caller's own, or a copy with its tensors. `stochastic`: how a base classifier that is random by design is called: "views", one
     view at a time, "rows", many views whose votes are declared independent; None for one that always gives the same answer.
-    `backend`: what runs it, None is torch or what a resumed run has; `runner`: the network in that library, None for torch.
+    `backend`: what runs it, None is torch or a resumed run's; `runner`: the network in it, None for torch; `prepared`: how often.
     """
 
     source: Model
@@ -68,6 +70,7 @@ class Network:
     backend: str | None = None
     model: Model = field(init=False)
     runner: Any = field(init=False, default=None)
+    prepared: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         check_precision(self.precision, self.device.type)
@@ -79,7 +82,7 @@ class Network:
 
         `keep`: load current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
         """
-        self.runner = self._runner(keep, of_run)
+        self.runner, self.prepared = self._runner(keep, of_run), self.prepared + 1
         self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
         if self.runner is not None:
             return
@@ -248,8 +251,6 @@ def called(model: Model, views: torch.Tensor) -> Any:
     except (VaubanError, torch.cuda.OutOfMemoryError):
         raise
     except (Exception, SystemExit) as problem:
-        from vauban.engine.failed_calls import failed_call
-
         raise failed_call(model, views, problem) from problem
 
 
@@ -257,14 +258,6 @@ def votes_of(scores: torch.Tensor) -> torch.Tensor:
     """One vote per view [rows]: the class of the highest score (the first of equals), num_classes where a score is NaN."""
     best, votes = scores.max(dim=1)
     return votes.masked_fill_(best.isnan(), scores.shape[1])
-
-
-def not_comparable(views: int) -> BadInput:
-    """The error for views whose scores are NaN."""
-    return BadInput(
-        f"the model returned NaN on {views} views: a vote needs scores that can be compared; "
-        "check its weights and its normalisation"
-    )
 
 
 def probe_entries(views: torch.Tensor, scores: torch.Tensor) -> tuple[str, str, str]:
@@ -286,22 +279,26 @@ def check_independence(
     model: Model,
     check: Callable[[torch.Tensor], None] = lambda scores: None,
     most_repeats: int = 20,
+    earlier: dict[Any, Any] | None = None,
 ) -> bool:
     """Refuse a base classifier whose scores for a view depend on chance or on the other views of a batch: votes would not be
     independent. Returns whether the scores are also the same wherever in the batch a view stands.
 
     `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
-    is a view, or a block of views. The same shape is run 3 to `most_repeats` times, for about two seconds; then, for each bit of
-    a part's position, the parts that have it are replaced, and those that have not, so that every part gets another neighbour;
-    scores of parts that stay must match bit for bit. `check` may refuse the first scores. Where a module asks some networks about
-    some views only (it has `probing`), all this is done a second time while it asks them about half of all views.
+    is a view, or a block of views. The same shape is run again, and shapes in which some parts are replaced, so that of any two
+    either stays while the other is replaced: scores of parts that stay must match bit for bit. These are 3 to `most_repeats`
+    calls, for about two seconds, or as many as replacing takes. `check` may refuse the first scores. `earlier` holds those of an
+    earlier call, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all
+    this is done a second time while it asks them about half of all views.
     """
     modules: Any = model.modules() if isinstance(model, nn.Module) else ()
-    sometimes = [one for one in modules if getattr(one, "probing", True) is False]
+    sometimes = [one for one in modules if getattr(one, "probing", True) is False and getattr(one, "asks_some", True)]
+    earlier = {} if earlier is None else earlier
     try:
         for one in sometimes:
             one.probing = True
-        agree = not sometimes or check_independence(reordered, parts, model, check, LEAST_REPEATS)
+        kept = earlier.setdefault("probing", {}) if sometimes else None
+        agree = not sometimes or check_independence(reordered, parts, model, check, LEAST_REPEATS, kept)
     finally:
         for one in sometimes:
             one.probing = False
@@ -313,21 +310,31 @@ def check_independence(
 
     state, began = _State.of(model), time.monotonic()
     first = scores(own)
-    seconds = time.monotonic() - began
+    calls = min(most_repeats, int(_PROBE_SECONDS / max(time.monotonic() - began, 1e-6)))
     check(first.flatten(0, 1))
     state.refuse_change(model)
-    for _ in range(min(most_repeats, max(LEAST_REPEATS, int(_PROBE_SECONDS / max(seconds, 1e-6)))) - 1):
-        if not torch.equal(first, scores(own)):
-            raise BadInput(f"the model gave two answers to the same views: {_IS_RANDOM}")
-    bits = (parts - 1).bit_length()
-    for bit, has, shift in itertools.product(range(bits), (0, 1), range(max(1, _LEAST_NEIGHBOURS // max(1, 2 * bits)))):
-        replaced = (own >> bit) & 1 == has
+    known, subsets = earlier.get(parts, first), torch.tensor(separating(parts))
+    shifts = max(1, _LEAST_NEIGHBOURS // max(1, len(subsets)))
+    repeats = max(LEAST_REPEATS, calls - shifts * len(subsets)) if known is first else 1
+    if not all(torch.equal(known, first if i == 0 else scores(own)) for i in range(repeats)):
+        raise BadInput(f"the model gave two answers to the same views: {_IS_RANDOM}")
+    for replaced, shift in itertools.product(subsets, range(shifts)):
         found = scores(torch.where(replaced, (own + shift) % parts + parts, own))
         if not torch.equal(first[~replaced], found[~replaced]):
             raise BadInput(
                 "the model's answer to a view depends on the other views of the batch: a base classifier that judges each "
                 "view by itself is needed (is a normalisation layer still training? call model.eval())"
             )
+    agree &= _rows_agree(scores, first, own)
+    state.refuse_change(model)
+    earlier[parts] = first
+    return agree
+
+
+def _rows_agree(scores: Callable[[torch.Tensor], torch.Tensor], first: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether parts in other places have the scores that they had `first`, bit for bit; refused if they differ by more than
+    rounding."""
+    agree = True
     for order in (own.roll(1), own.flip(0)):
         expected, found = first[order].flatten(0, 1), scores(order).flatten(0, 1)
         agree &= torch.equal(expected, found)
@@ -337,7 +344,6 @@ def check_independence(
                 "the model's answer to a view depends on the row it is in, by more than rounding: a base classifier that judges "
                 "each view by itself is needed"
             )
-    state.refuse_change(model)
     return agree
 
 
@@ -376,11 +382,8 @@ class _State:
 
 def generator_states() -> dict[str, Any]:
     """The states of torch's, NumPy's and Python's generators."""
-    states: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state(),
-        "random": random.getstate(),
-    }
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}
+    states["random"] = random.getstate()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         states["torch.cuda"] = torch.cuda.get_rng_state_all()
     return states

@@ -23,9 +23,9 @@ from vauban.engine.network import (
     votes_of,
 )
 from vauban.engine.random_models import check_dispersion, seeded_generators
-from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work
+from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work, sent
 from vauban.errors import BadInput, VaubanError
-from vauban.inputs import Inputs
+from vauban.inputs import Inputs, kept_for
 from vauban.methods import Method, SampledMethod
 from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
@@ -199,11 +199,12 @@ class Sampler:
         if self.device.type != "cpu" or self._fuses:
             program = self._program_for(pictures)
             if program is not None:
-                sent = self._sent(pictures), self._sent(addresses(streams, starts)), self._keys(streams)
-                return (program, *sent) if self._fuses else program(*sent)
+                at = sent(addresses(streams, starts), self.device)
+                arguments = sent(pictures, self.device), at, self._keys(streams)
+                return (program, *arguments) if self._fuses else program(*arguments)
         per_view = self.smoothing.words(pictures.shape[1:], self.levels)
         words = words_of(streams, starts, self.block_size, per_view, self.device)
-        return self.views(self._sent(pictures), words)
+        return self.views(sent(pictures, self.device), words)
 
     def views(self, pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """Views of pictures [blocks, ...], `block_size` of each, in the network's type and layout."""
@@ -255,8 +256,8 @@ class Sampler:
             self._check_random_model(inputs)
             return True
         blocks = self.probe_blocks(inputs, range(2 * self.blocks))
-        halves = [self._eager_views(blocks[: self.blocks]), self._eager_views(blocks[self.blocks :])]
-        views = torch.cat(halves)
+        views = torch.cat([self._eager_views(blocks[: self.blocks]), self._eager_views(blocks[self.blocks :])])
+        earlier = kept_for(inputs, self.network.prepared, self._programs.setdefault("probed", {}))
 
         def by_row(order: torch.Tensor) -> torch.Tensor:
             some = self.network.laid_out(views[order.to(views.device)])
@@ -265,18 +266,17 @@ class Sampler:
             with torch.inference_mode(), in_precision(self.network.precision, self.device):
                 return self.network.scores(some, self.num_classes)
 
-        if not self._fuses:
-            return check_independence(by_row, self.rows, self.network.model, refuse_nan)
-        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, LEAST_REPEATS)
-        return agree & self._fused_rows_agree(blocks)
+        most = LEAST_REPEATS if self._fuses else 20
+        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, most, earlier)
+        return agree & self._fused_rows_agree(blocks, earlier.setdefault("fused", {})) if self._fuses else agree
 
-    def _fused_rows_agree(self, blocks: Sequence[ViewBlock]) -> bool:
+    def _fused_rows_agree(self, blocks: Sequence[ViewBlock], earlier: dict[Any, Any]) -> bool:
         """The same of the fused program, which votes: blocks change places, and views move by a row."""
 
         def by_block(order: torch.Tensor) -> torch.Tensor:
             return self.answer(self.made([blocks[i] for i in order.tolist()])).scores
 
-        agree = check_independence(by_block, self.blocks, self.network.model, refuse_nan)
+        agree = check_independence(by_block, self.blocks, self.network.model, refuse_nan, earlier=earlier)
         shifted = [replace(block, start=block.start + 1) for block in blocks[: self.blocks]]
         here, there = (
             self.answer(self.made(some)).scores.clone().view(self.blocks, self.block_size, -1)
@@ -299,7 +299,9 @@ class Sampler:
         streams, starts = [block.stream for block in blocks], [block.start for block in blocks]
         per_view = self.smoothing.words(pictures.shape[1:], self.levels)
         with torch.inference_mode():
-            return self.views(self._sent(pictures), words_of(streams, starts, self.block_size, per_view, self.device))
+            return self.views(
+                sent(pictures, self.device), words_of(streams, starts, self.block_size, per_view, self.device)
+            )
 
     def probe_blocks(self, inputs: torch.Tensor, numbers: Iterable[int]) -> list[ViewBlock]:
         """Blocks of uncounted views, of inputs [m, ...] in turn."""
@@ -320,7 +322,8 @@ class Sampler:
     @property
     def _fuses(self) -> bool:
         """Whether noise and network are one program; not on the CPU, where NumPy makes the noise faster."""
-        return bool(self.compiled) and self.device.type != "cpu"
+        makes = getattr(self.network.runner, "makes", None)
+        return makes(self.smoothing, self.levels) if makes else bool(self.compiled) and self.device.type != "cpu"
 
     def _program_for(self, pictures: torch.Tensor) -> Program | None:
         """The program compiled for such pictures: noise and network, or only the noise once enough of it has been made."""
@@ -340,10 +343,6 @@ class Sampler:
         if self._programs.get("seeds") != seeds:
             self._programs.update(seeds=seeds, keys=keys_of(streams, self.device))
         return self._programs["keys"]
-
-    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on the device; a copy to a GPU is not waited for."""
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
 
 def make_sampler(
@@ -385,7 +384,7 @@ def make_sampler(
     if block is None:
         block = choose_block(rows) if method.shares_shapes else rows
     plain = sampler(rows, None if block == rows else block)
-    if not compile:
+    if not compile or network.runner is not None:
         return plain
     fast = sampler(rows, plain.block, compile)
     try:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from vauban.engine.device_memory import ran_out
-from vauban.engine.network import not_comparable
+from vauban.engine.failed_calls import not_comparable
 from vauban.inputs import Batch
 from vauban.methods import Method
 from vauban.seed import Seed
@@ -73,6 +73,11 @@ class ViewBlock:
     x: torch.Tensor
     stream: Stream
     start: int
+
+
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on the device; a copy to a GPU is not waited for."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 class Scheduler:

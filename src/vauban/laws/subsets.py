@@ -1,11 +1,13 @@
-"""Random subsets without replacement: the probability of hitting marked elements, and how subsets are drawn from words."""
+"""Subsets: the probability that random ones hit marked elements, how they are drawn from words, and some that separate."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.laws.rounded_noise import BITS
@@ -78,3 +80,23 @@ def draw_deviation(population: int, chosen: int) -> float:
         third = (high - low) / 3
         low, high = (low, high - third) if bound(low + third) < bound(high - third) else (low + third, high)
     return (modulo + math.exp(min(bound(low), 0.0))) * (1 + 1e-9)
+
+
+@lru_cache(maxsize=8)
+def separating(population: int) -> NDArray[np.bool_]:
+    """The fewest subsets, bool [t, population], such that for any two elements i, j some subset contains j and not i.
+
+    Element i is in the subsets of the i-th of C(t, t // 2) combinations: of two combinations of the same size each has something
+    that the other has not. Fewer subsets cannot do it (Sperner 1928): the combinations of two elements must not contain each
+    other.
+
+    >>> [len(separating(n)) for n in (1, 2, 50, 100, 1000, 4096)]
+    [0, 2, 8, 9, 13, 15]
+    """
+    size = next(t for t in range(population + 1) if math.comb(t, t // 2) >= population)
+    every = list(combinations(range(size), size // 2))
+    found = np.zeros((size, population), dtype=bool)
+    for i in range(population):
+        found[list(every[i * len(every) // population]), i] = True
+    found.flags.writeable = False
+    return found

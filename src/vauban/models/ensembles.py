@@ -38,6 +38,11 @@ class Ensemble(nn.Module):
         self.consensus = consensus
 
     @property
+    def asks_some(self) -> bool:
+        """Whether some members are asked about some views only, so that `probing` makes a difference."""
+        return self.consensus > 0
+
+    @property
     def parts(self) -> dict[str, nn.Module]:
         """The members, by what the names of their tensors begin with."""
         return dict(zip(member_names(len(self.members)), self.members, strict=True))

@@ -140,6 +140,19 @@ ARCHITECTURES |= {
         _parameters(channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)),
         "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, made for bf16 on GPUs",
     ),
+    "vit": Architecture(
+        "vauban.models.vit:vit",
+        _parameters(
+            channels=3,
+            classes=10,
+            size=32,
+            patch=Parameter(_count, default=4),
+            width=Parameter(_count, default=384),
+            depth=Parameter(_count, default=12),
+            heads=Parameter(_count, default=6),
+        ),
+        "vision transformer, patches of 4x4 (patch=16 for ImageNet), attention by SDPA",
+    ),
     "wong-mnist": Architecture(
         "vauban.models.cnn:wong_mnist",
         _parameters(channels=1, classes=10, size=28),

@@ -12,7 +12,7 @@ from vauban.inputs import LEVELS
 from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
 from vauban.registry import Registry
-from vauban.smoothing.grid import to_unit
+from vauban.smoothing.grid import GridNoise, to_unit
 from vauban.specs import Spec
 from vauban.threats import Threat
 
@@ -104,6 +104,10 @@ class Smoothing(ABC):
 
     def check(self, x: torch.Tensor) -> None:  # noqa: B027
         """Refuse inputs [m, ...] that have no views, naming the first."""
+
+    def packed(self, levels: int) -> GridNoise | None:
+        """The table whose packed noise (`GridNoise.noisy`) is all that views add to inputs on the grid; None for other views."""
+        return None
 
     def view_shape(self, shape: torch.Size) -> torch.Size:
         """The shape of a view of an input of this shape."""

@@ -8,7 +8,7 @@ import torch
 
 from vauban.laws.gaussian import GaussianLaw
 from vauban.smoothing.base import Smoothing, register
-from vauban.smoothing.grid import grid_noise, uniforms
+from vauban.smoothing.grid import GridNoise, grid_noise, uniforms
 from vauban.specs import sigmas
 
 
@@ -42,7 +42,10 @@ class Gaussian(Smoothing):
             sigma = torch.tensor(self.sigma, dtype=torch.float64, device=words.device) if several else self.sigma
             noise = torch.special.ndtri(uniforms(words)).mul_(sigma)
             return (x.double() + noise.view(shape)).float()
-        return grid_noise(self.law, levels).noisy(x.flatten(1), words, levels).reshape(shape)
+        return self.packed(levels).noisy(x.flatten(1), words, levels).reshape(shape)
+
+    def packed(self, levels: int) -> GridNoise:
+        return grid_noise(self.law, levels)
 
     def follow(self, views: torch.Tensor, change: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         return views + change

@@ -22,7 +22,7 @@ class GridNoise:
     The first 16 bits of a word nearly always determine the value: a guide table holds it for every bucket (words with the same
     16 bits) that no threshold cuts. On the CPU only words in a cut bucket are searched in the full table. On other devices all
     words are searched, without synchronisation and with static shapes for the compiler; decided words are searched as 0, which
-    always reads the same memory.
+    always reads the same memory. `undecided`: what the guide holds for a bucket that a threshold cuts.
     """
 
     def __init__(self, law: RoundedNoise):
@@ -31,22 +31,22 @@ class GridNoise:
         first, last = law(starts), law(starts + ((1 << _REST) - 1))
         most = max(law.offset, len(law.thresholds) - law.offset) + 2**10  # headroom for adding a level
         width = np.int16 if most < np.iinfo(np.int16).max else np.int32
-        self._undecided = np.iinfo(width).min
-        self._guide = np.where(first == last, first, self._undecided).astype(width)
+        self.undecided = np.iinfo(width).min
+        self._guide = np.where(first == last, first, self.undecided).astype(width)
         self._tables: dict[torch.device, list[torch.Tensor]] = {}
 
     def draw(self, words: torch.Tensor) -> torch.Tensor:
         """Integers in grid steps, one per word, same shape: int16 or int32."""
         if self._on_cpu(words):
             return self._draw_on_cpu(words)
-        guided = self._on(words.device)[0][words >> _REST].int()
-        cut = guided == self._undecided
+        guided = self.tables(words.device)[0][words >> _REST].int()
+        cut = guided == self.undecided
         return torch.where(cut, self._search(torch.where(cut, words, 0)), guided)
 
     def _on_cpu(self, words: torch.Tensor) -> bool:
         return words.device.type == "cpu"
 
-    def _on(self, device: torch.device) -> list[torch.Tensor]:
+    def tables(self, device: torch.device) -> list[torch.Tensor]:
         """The guide, the thresholds and the bit positions of packed numbers, on a device."""
         if device not in self._tables:
             tables = torch.from_numpy(self._guide), torch.from_numpy(self.law.thresholds), torch.tensor(_SHIFTS)
@@ -54,7 +54,7 @@ class GridNoise:
         return self._tables[device]
 
     def _search(self, words: torch.Tensor) -> torch.Tensor:
-        thresholds = self._on(words.device)[1]
+        thresholds = self.tables(words.device)[1]
         return torch.bucketize(words, thresholds, right=True, out_int32=True) - self.law.offset
 
     def noisy(self, x: torch.Tensor, words: torch.Tensor, levels: int) -> torch.Tensor:
@@ -84,12 +84,12 @@ class GridNoise:
         if self._on_cpu(words):
             noise = self._packed_on_cpu(words.numpy(), size).swapaxes(0, 1)
             return torch.from_numpy(noise.reshape(len(words), 3 * main))[:, :size]
-        guide, _, shifts = self._on(words.device)
+        guide, _, shifts = self.tables(words.device)
         pieces = (words[:, None, :main] >> shifts[:, None] & 0xFFFF).flatten(1)
         if size > _LONG:
             return self._long_rows(words, settled(guide[pieces]), main, more)[:, :size].int()
         guided = guide[pieces].int()
-        cut = guided == self._undecided
+        cut = guided == self.undecided
         rank = _ranks(cut).clamp(0, more - 1)
         rest = words[:, main:].gather(1, rank.long()) & (1 << _REST) - 1
         found = self._search(torch.where(cut, pieces << _REST | rest, 0))
@@ -102,8 +102,8 @@ class GridNoise:
         words run out (`packed_words`: probability under 2^-100), numbers that share the last word share its slot, and their
         values differ from those of `draw_packed`.
         """
-        shifts = self._on(words.device)[2]
-        cut = guided == self._undecided
+        shifts = self.tables(words.device)[2]
+        cut = guided == self.undecided
         slot = torch.where(cut, _ranks(cut).clamp(0, more - 1), more).long()
         columns = torch.arange(guided.shape[1], dtype=torch.int32, device=words.device).expand_as(guided)
         column = columns.new_zeros(len(words), more + 1).scatter(1, slot, columns)[:, :more].long()
@@ -119,7 +119,7 @@ class GridNoise:
             np.right_shift(words[:, :main], shift, out=piece)
         pieces[1:] &= 0xFFFF
         noise = self._guide.take(pieces)
-        cut = np.flatnonzero(noise == self._undecided)
+        cut = np.flatnonzero(noise == self.undecided)
         row = cut // main % len(words)
         order = np.argsort(row, kind="stable")
         row, cut = row[order], cut[order]
@@ -131,7 +131,7 @@ class GridNoise:
     def _draw_on_cpu(self, words: torch.Tensor) -> torch.Tensor:
         flat = words.numpy().reshape(-1)
         noise = self._guide.take(flat >> _REST)
-        cut = np.flatnonzero(noise == self._undecided)
+        cut = np.flatnonzero(noise == self.undecided)
         noise[cut] = self.law(flat[cut])
         return torch.from_numpy(noise).view(words.shape)
 

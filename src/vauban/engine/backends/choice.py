@@ -13,6 +13,7 @@ from vauban.engine.backends.protocol import Backend, installed
 from vauban.engine.backends.runner import Runner, processor
 from vauban.engine.backends.with_onnxruntime import OnnxRuntime
 from vauban.engine.backends.with_openvino import OpenVINO
+from vauban.engine.fusing.runner import Fused, FusedRunner
 from vauban.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
 MADE: Mapping[str, Callable[[], Backend]] = {"openvino": OpenVINO, "onnxruntime": OnnxRuntime}
 """The backends other than torch, in the order in which `auto` tries them for an ONNX file."""
 
+FUSED = Fused.name
+
 _FOR_MODULES = ("openvino",)  # those that were never slower than torch where they were measured (docs/backends.md)
 
 _NEEDED = ("onnx", "onnxscript")  # to export a torch module
 
 
-def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | None:
+def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | FusedRunner | None:
     """The runner of a network; None where torch runs it. `of_run`: the backend of a run that is resumed, None for a new run.
 
     A network for which nothing was asked keeps its run's backend, and so does one with "auto".
     """
     asked = _asked(network, of_run)
+    if asked == FUSED or (asked == "auto" and _may_fuse(network)):
+        return _fused(network, optional=asked == "auto")
     obstacle = "" if asked == "torch" else _obstacle(network, compile)
     found: list[Backend] = []
     if asked == "auto":
@@ -49,17 +54,43 @@ def _asked(network: Network, of_run: str | None) -> str:
     if asked in (None, "auto") and of_run is not None:
         asked = of_run
     if isinstance(source, OnnxNetwork):
-        if asked == "torch":
+        if asked in ("torch", FUSED):
             raise BadInput(f"{source.name} is an ONNX file: give --backend onnxruntime, openvino or auto")
         return asked or "auto"
     return asked or "torch"
+
+
+def _may_fuse(network: Network) -> bool:
+    """Whether `auto` tries the fused graph: on a GPU in 16 bits, where it was measured to be faster."""
+    plain = network.stochastic is None and isinstance(network.source, nn.Module)
+    return plain and network.device.type == "cuda" and network.precision in ("bf16", "fp16")
+
+
+def _fused(network: Network, optional: bool) -> FusedRunner:
+    """The network's fused runner if it has one for these weights, which has its programs; else a new one."""
+    from vauban.engine.fingerprint import model_fingerprint
+
+    source, before = network.source, network.runner
+    if network.stochastic is not None:
+        raise BadInput(
+            f"backend {FUSED} with stochastic={network.stochastic!r}: a random model has no fixed graph; use backend torch"
+        )
+    if not isinstance(source, nn.Module):
+        raise BadInput(f"backend {FUSED} needs a torch module, and the model is another callable: use backend torch")
+    known = Fused().precisions()
+    if network.precision not in known:
+        raise BadInput(f"precision {network.precision} with backend {FUSED}: it computes in {', '.join(known)}")
+    key = model_fingerprint(source, "")
+    if isinstance(before, FusedRunner) and before.key == key:
+        return before
+    return FusedRunner(source, network.device, network.precision, key, optional)
 
 
 def _named(asked: str, precision: str, obstacle: str) -> Backend:
     """The backend of this name; refused if it cannot run the network."""
     if asked not in MADE:
         raise BadInput(
-            f"backend {asked!r} of the run is not one of torch, {', '.join(MADE)}: use a newer version of Vauban"
+            f"backend {asked!r} of the run is not one of torch, {FUSED}, {', '.join(MADE)}: use a newer version of Vauban"
         )
     if obstacle:
         raise BadInput(f"backend {asked} {obstacle}")

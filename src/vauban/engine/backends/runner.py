@@ -19,9 +19,9 @@ from vauban.errors import BadInput
 
 Shape = tuple[int, ...]
 
-CLOSE = {"fp32": 1e-3, "bf16": 1e-1}
+CLOSE = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 1e-1}
 """How far scores may be from the module's in fp32, as a fraction of their range."""
-SAME_LABELS = {"fp32": 0.99, "bf16": 0.9}
+SAME_LABELS = {"fp32": 0.99, "bf16": 0.9, "fp16": 0.9}
 """The least fraction of the first views whose label must be the module's: the rest may be ties but for rounding."""
 
 _INSTRUCTIONS = (
@@ -79,14 +79,13 @@ class Runner:
         except Exception as problem:
             raise self._failed(shape, problem) from problem
         if self._latest not in self._compared and not isinstance(self.source, OnnxNetwork):
-            self._compare(views, scores)
+            refuse_other_scores(self.source, views, scores, self.precision, self._named)
             self._compared.add(self._latest)
         return scores
 
     def describe(self) -> dict[str, str]:
         """What the manifest says: backend, version and precision, hash of the ONNX model, and what else scores depend on."""
         shape, _ = self._latest
-        capable = processor()
         made_by = {} if isinstance(self.source, OnnxNetwork) else {"exporter": exporter()}
         return {
             "name": self.backend.name,
@@ -94,7 +93,7 @@ class Runner:
             "precision": self._programs[self._latest].precision,
             "sha256": hashlib.sha256(self._files[shape]).hexdigest(),
             **made_by,
-            "instructions": " ".join(name for name in _INSTRUCTIONS if capable.get(name)),
+            "instructions": processor_instructions(),
         }
 
     def _program(self, shape: Shape) -> Program:
@@ -133,25 +132,28 @@ class Runner:
     def _named(self) -> str:
         return f"{self.backend.name} {self.backend.version()}"
 
-    def _compare(self, views: torch.Tensor, found: torch.Tensor) -> None:
-        """Refuse scores [rows, classes] that are not the module's but for rounding."""
-        with torch.inference_mode():
-            answer = self.source(views)
-        scores = answer if isinstance(answer, torch.Tensor) else scores_in(answer, views, found.shape[1])
-        expected = scores.float()
-        if expected.shape != found.shape:
-            shapes = f"scores of shape {tuple(found.shape)} where the module gives {tuple(expected.shape)}"
-            raise CannotRun(f"{self._named} gives {shapes}: use --backend torch")
-        same = (expected == found) | (expected.isnan() & found.isnan())
-        apart = torch.where(same, 0.0, (expected - found).abs()).max()
-        width = expected.max() - expected.min()
-        labels = (expected.argmax(1) == found.argmax(1)).float().mean()
-        if not (apart <= CLOSE[self.precision] * width and labels >= SAME_LABELS[self.precision]) and not same.all():
-            raise CannotRun(
-                f"{self._named} does not compute this model as torch does: on {len(views)} views scores differ by up to "
-                f"{float(apart):.3g}, of a range of {float(width):.3g}, and {100 * float(labels):.1f} % of the labels agree; use "
-                "--backend torch"
-            )
+
+def refuse_other_scores(
+    source: nn.Module, views: torch.Tensor, found: torch.Tensor, precision: str, named: str
+) -> None:
+    """Refuse scores [rows, classes] that are not the module's but for rounding; `named`: what computed them."""
+    with torch.inference_mode():
+        answer = source(views)
+    scores = answer if isinstance(answer, torch.Tensor) else scores_in(answer, views, found.shape[1])
+    expected = scores.float()
+    if expected.shape != found.shape:
+        shapes = f"scores of shape {tuple(found.shape)} where the module gives {tuple(expected.shape)}"
+        raise CannotRun(f"{named} gives {shapes}: use --backend torch")
+    same = (expected == found) | (expected.isnan() & found.isnan())
+    apart = torch.where(same, 0.0, (expected - found).abs()).max()
+    width = expected.max() - expected.min()
+    labels = (expected.argmax(1) == found.argmax(1)).float().mean()
+    if not (apart <= CLOSE[precision] * width and labels >= SAME_LABELS[precision]) and not same.all():
+        raise CannotRun(
+            f"{named} does not compute this model as torch does: on {len(views)} views scores differ by up to "
+            f"{float(apart):.3g}, of a range of {float(width):.3g}, and {100 * float(labels):.1f} % of the labels agree; use "
+            "--backend torch"
+        )
 
 
 def _short(problem: Exception) -> str:
@@ -164,3 +166,9 @@ def processor() -> dict[str, Any]:
     """What torch knows of this processor, by name; empty in versions that cannot say."""
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return found
+
+
+def processor_instructions() -> str:
+    """The instructions of this processor by which libraries choose kernels."""
+    capable = processor()
+    return " ".join(name for name in _INSTRUCTIONS if capable.get(name))

@@ -1,0 +1,75 @@
+"""Tables of votes per second: every smoothing and network has a row, results are written as they come, failures are said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from vauban.bench import tables
+from vauban.bench.tables import Row, Setting, chosen, measured
+from vauban.cli import app
+from vauban.errors import BadInput
+from vauban.models.registry import ARCHITECTURES
+from vauban.smoothing import SMOOTHINGS, build
+
+SETTING = Setting("cpu", seconds=0.01, rows=2, size=8)
+FEW = (
+    Row("resnet18:width=2,classes=3", "gaussian:sigma=0.5", backend="fused", with_loop=True),
+    Row("resnet18:width=2,classes=3", "band:size=4"),
+    Row("resnet18:width=2,classes=3", "block:size=10"),
+)
+
+
+def test_every_smoothing_has_its_rows() -> None:
+    rows = [(build(row.smoothing).law.name, build(row.smoothing).law.exact) for row in tables.TABLES["smoothings"]]
+    assert {name for name, _ in rows} == set(SMOOTHINGS.names())
+    assert {name for name, exact in rows if exact} == {"band", "block", "splitting", "fractional", "sparse"}
+    assert len(set(rows)) == len(rows) == 15
+    assert {row.model.partition(":")[0] for row in tables.TABLES["networks"]} <= set(ARCHITECTURES)
+
+
+def test_results_are_written_as_they_come_and_a_row_that_fails_is_named(tmp_path: Path) -> None:
+    found: list[dict[str, Any]] = []
+    for result in measured(FEW, SETTING, None, tmp_path / "out.jsonl", lambda done: None):
+        found.append(result)
+        assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == found
+    fused, exact, failed = found
+    assert {"bare", "fused", "loop", "vauban", "vauban_to_fused"} <= fused.keys()
+    assert (fused["backend"], exact["backend"], exact["exact"]) == ("fused", "torch", True)
+    assert exact["vauban"] > 0
+    assert "a block must fit" in failed["problem"]
+    assert all(result == {"model": row.model, "smoothing": row.smoothing, "skipped": True}
+               for row, result in zip(FEW, measured(FEW, SETTING, -1.0, None, lambda done: None), strict=True))  # fmt: skip
+
+
+def test_tables_are_printed_and_other_names_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tables.TABLES, "networks", FEW[1:])
+    words = [
+        "bench",
+        "certify",
+        "--table",
+        "networks",
+        "--seconds",
+        "0.01",
+        "--rows",
+        "2",
+        "--size",
+        "8",
+        "--device",
+        "cpu",
+    ]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0
+    assert "exact, 8x8" in " ".join(said.output.split())
+    assert "BadInput" in said.output
+    assert [row["smoothing"] for row in json.loads(CliRunner().invoke(app, [*words, "--json"]).output)] == [
+        "band:size=4",
+        "block:size=10",
+    ]
+    with pytest.raises(BadInput, match="networks or smoothings"):
+        chosen("words", None)
+    with pytest.raises(BadInput, match="whose networks are resnet18"):
+        chosen("networks", ["mlp"])
+    assert {row.model for row in chosen("smoothings", ["cnn-small"])} == {"cnn-small"}
