@@ -10,6 +10,10 @@ REFERENCES = {
     "Ville1939": "Ville. Étude critique de la notion de collectif. Gauthier-Villars, Paris 1939.",
     "Boucheron2013": "Boucheron, Lugosi, Massart. Concentration Inequalities. Oxford 2013.",
     "Salmon2011": "Salmon, Moraes, Dror, Shaw. Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.",
+    "Plappert2018": "Plappert, Andrychowicz, Ray, McGrew, Baker, Powell, Schneider, Tobin, Chociej, Welinder, Kumar, Zaremba. "
+    "Multi-Goal Reinforcement Learning: Challenging Robotics Environments and Request for Research. arXiv:1802.09464, 2018.",
+    "Agarwal2021": "Agarwal, Schwarzer, Castro, Courville, Bellemare. Deep Reinforcement Learning at the Edge of the Statistical "
+    "Precipice. NeurIPS 2021.",
     "Levine2023": "Levine. Doctoral dissertation, University of Maryland, 2023 (tables and theorems cited by number).",
     "Teng2020": "Teng, Lee, Yuan. L1 Adversarial Robustness Certificates: a Randomized Smoothing Approach. OpenReview 2020.",
     "Lecuyer2019": "Lecuyer, Atlidakis, Geambasu, Hsu, Jana. Certified Robustness to Adversarial Examples with "

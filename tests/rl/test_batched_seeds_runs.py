@@ -218,8 +218,8 @@ def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
 def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "_CHECKPOINT_RATIO", 0)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "CHECKPOINT_RATIO", 0)
     open_run(tmp_path, plan(), "x")
     rounds = itertools.count()
 

@@ -11,6 +11,7 @@ from vauban.errors import BadInput
 from vauban.rl import MultiReenGAGEDDPG, ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
 from vauban.rl.encoders import GoalImageEncoder
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, plan, read_settings
+from vauban.rl.robots import RobotDDPG
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_the_thesiss_settings_are_the_defaults() -> None:
     assert many.action_noise._sigma[0] == 0.05
     bits: Any = make_agent(Plan("reengage-dqn", "BitFlipping-v0:dim=40", steps=2000), 0, "cpu")
     assert (bits.batch_size, bits.gamma, bits.gradient_steps, bits.exploration_schedule(0.5)) == (128, 0.98, 40, 0.2)
-    kinds = [DDPG, SAC, DQN, ReenGAGEDDPG, ReenGAGESAC, ReenGAGEDQN, MultiReenGAGEDDPG]
+    kinds = [DDPG, SAC, DQN, ReenGAGEDDPG, ReenGAGESAC, ReenGAGEDQN, MultiReenGAGEDDPG, RobotDDPG, RobotDDPG]
     assert list(ALGORITHMS.values()) == kinds
 
 

@@ -21,7 +21,8 @@ import torch
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from vauban.errors import BadInput, RunRefused
-from vauban.rl.checkpoints import snapshot_agent
+from vauban.rl import training
+from vauban.rl.checkpoints import read_checkpoint, snapshot_agent
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import ContinuousSeek, WorldEnv
 from vauban.rl.recipes import Plan, make_agent
@@ -113,6 +114,31 @@ def check_resumed(asked: Plan, tmp_path: Path, *trainings: tuple[int, ...]) -> N
         assert curve(parts) == curve(whole)
         assert all(torch.equal(a, b) for a, b in zip(weights(parts, asked), weights(whole, asked), strict=True))
         assert not list(parts.glob("*checkpoint*"))
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_as_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        open_run(folder, SEEK, "x")
+    assert train_seed(whole, SEEK, 0)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_RATIO", 0.0)
+    done = 0
+
+    def die(more: int) -> None:
+        nonlocal done
+        done += more
+        if done > 75:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train_seed(killed, SEEK, 0, on_progress=die)
+    assert 70 <= read_checkpoint(killed / "seed-0.checkpoint.pt")["attributes"]["num_timesteps"] <= 75
+    assert train_seed(killed, SEEK, 0)
+    assert curve(killed) == curve(whole)
+    assert all(torch.equal(a, b) for a, b in zip(weights(killed, SEEK), weights(whole, SEEK), strict=True))
 
 
 def test_a_run_stopped_before_its_first_step_begins_anew(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def reproduce(
         str | None, typer.Option(help="stop after this time (90s, 10m, 2h); the same command goes on [no limit]")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="a version of about ten minutes on a CPU, of entries on MNIST")
+        bool,
+        typer.Option("--quick", help="a version of about ten minutes on a CPU, of entries on MNIST and some of agents"),
     ] = False,
     printed: Annotated[
         bool, typer.Option("--printed", help="train as the paper prints it, not by Vauban's recipe")
@@ -52,8 +53,14 @@ def reproduce(
         list[str] | None,
         typer.Option("--only", help="AXIS=VALUE: only these points of the grid (repeat for more axes)"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, …")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, … [1; of agents the entry's]")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="agents trained at a time [one per core; on a GPU 8 trainings]")
+    ] = None,
     epochs: Annotated[float | None, typer.Option(help="epochs of training [the entry's, or the recipe's]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="environment steps of agents [the entry's]")] = None,
     inputs: Annotated[
         str | None, typer.Option(help="inputs to certify, first:last:step as in Python, such as ::10 [the entry's]")
     ] = None,
@@ -96,6 +103,7 @@ def reproduce(
     from vauban.reproduce.running import Options, read_budget, read_only
     from vauban.reproduce.running import reproduce as run
 
+    _refuse_options_of_others(entries, {"--steps": steps, "--jobs": jobs}, {"--epochs": epochs, "--inputs": inputs})
     seconds, where = read_budget(budget), common.pick_device(device)
     outcomes, began = [], time.monotonic()
     for entry in entries:
@@ -104,7 +112,10 @@ def reproduce(
             budget=None if seconds is None else max(1e-3, seconds - (time.monotonic() - began)),
             quick=quick,
             printed=printed,
-            seeds=seeds,
+            seeds=1 if entry.kind == "rl" else seeds or 1,
+            rl_seeds=seeds if entry.kind == "rl" else None,
+            rl_steps=steps if entry.kind == "rl" else None,
+            jobs=jobs,
             only=read_only(only or [], entry),
             settings={} if epochs is None else {"epochs": epochs},
             inputs=inputs,
@@ -113,7 +124,7 @@ def reproduce(
             pack=pack,
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
-            bar=None if json else lambda text, total: common.progress(text, total, "percent", False),
+            bar=None if json else lambda text, total, unit="percent": common.progress(text, total, unit, False),
         )
         outcome = run(entry, out if len(entries) == 1 else out / entry.name, options)
         outcomes.append(outcome)
@@ -121,6 +132,17 @@ def reproduce(
             _print(outcome)
     if json:
         common.print_json([outcome.to_json() for outcome in outcomes])
+
+
+def _refuse_options_of_others(entries: list[Any], agents: dict[str, Any], classifiers: dict[str, Any]) -> None:
+    """Refuse an option that an entry's kind does not have, so that none is ignored."""
+    from vauban.errors import BadInput
+
+    for entry in entries:
+        given = classifiers if entry.kind == "rl" else agents
+        for option in (name for name, value in given.items() if value is not None):
+            those = "classifiers" if entry.kind == "rl" else "agents"
+            raise BadInput(f"{option} belongs to entries that train {those}; {entry.name} does not: leave it out")
 
 
 def _list(entries: list[Any], json: bool) -> None:
@@ -132,10 +154,13 @@ def _list(entries: list[Any], json: bool) -> None:
     rows = []
     for one in entries:
         points = len(one.points()) if one.kind == "runs" else 0
-        runs = {"runs": "1 run" if points == 1 else f"{points} runs", "analytic": "formulas", "commands": "commands"}[
-            one.kind
-        ]
-        rows.append([one.name, one.title, runs + (", --quick" if one.is_mnist else ""), one.source])
+        runs = {
+            "runs": "1 run" if points == 1 else f"{points} runs",
+            "analytic": "formulas",
+            "commands": "commands",
+            "rl": "agents",
+        }[one.kind]
+        rows.append([one.name, one.title, runs + (", --quick" if one.has_quick else ""), one.source])
     common.print_table(["name", "what", "made by", "source"], rows, numbers=False)
 
 
@@ -178,8 +203,10 @@ def _show(names: list[str]) -> None:
 
 def _print(outcome: Outcome) -> None:
     from vauban.reproduce.comparing import headers, table_rows
-    from vauban.reproduce.outcome import PAGE
+    from vauban.reproduce.outcome import LEARNED, PAGE, learned_rows
 
+    if outcome.learned:
+        common.print_table(list(LEARNED), learned_rows(outcome.learned), title=outcome.entry.title)
     done = [row for row in outcome.rows if row.done]
     if done:
         common.print_table(headers(), table_rows(done), title=f"{outcome.entry.title}: {outcome.entry.source}")

@@ -30,11 +30,15 @@ UntilOption = Annotated[
     "vauban rl train --algo reengage-ddpg --env ContinuousSeek-v0:dim=20 --seeds 5 --out runs/seek",
     "vauban rl train --algo ddpg --env ContinuousSeek-v0:dim=20 --seeds 5 --out runs/seek-ddpg",
     "vauban rl train --algo multi-reengage-ddpg --env DriveSeek-v0 --goal-weight 0.2 --out runs/drive",
+    "vauban rl train --algo reengage-robot-ddpg --env HandReach-v3 --goal-weight 1e-5 --seeds 3 --out runs/hand",
 )
 def train(
     out: Annotated[Path, common.folder_option("run folder; an interrupted training is resumed")],
     algo: Annotated[
-        str, typer.Option(help="ddpg, sac, dqn, reengage-ddpg, reengage-sac, reengage-dqn or multi-reengage-ddpg")
+        str,
+        typer.Option(
+            help="ddpg, sac, dqn or robot-ddpg, reengage-ddpg, -sac, -dqn or -robot-ddpg, multi-reengage-ddpg"
+        ),
     ],
     env: Annotated[str, typer.Option(help="Name-v0:key=value,…: Vauban's, another package's, or Gymnasium's")],
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds: 0, 1, …")] = 5,
@@ -48,6 +52,9 @@ def train(
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="episodes of an evaluation [the environment's own number]")
+    ] = None,
+    envs: Annotated[
+        int | None, typer.Option(min=1, help="copies of the environment of one agent [1; robots 38]")
     ] = None,
     label: Annotated[str | None, typer.Option(help="name in tables and pictures [algorithm]")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="seeds trained in parallel [one per core]")] = None,
@@ -74,7 +81,7 @@ def train(
     from vauban.rl.curves import read_run
     from vauban.rl.recipes import make_agent, read_settings
     from vauban.rl.recipes import plan as make_plan
-    from vauban.rl.seeds import train_seeds
+    from vauban.rl.seeds import train_seeds, workers_each
     from vauban.rl.training import open_run
 
     own: dict[str, Any] = read_settings(settings)
@@ -82,7 +89,7 @@ def train(
         if "reengage" not in algo:
             raise BadInput(f"--goal-weight belongs to the reengage algorithms; {algo} has no gradient loss")
         own["goal_weight"] = goal_weight
-    plan = make_plan(algo, env, own, steps, every, episodes, precision, together)
+    plan = make_plan(algo, env, own, steps, every, episodes, precision, together, envs)
     if precision != "fp32" and not together:
         raise BadInput(f"--precision {precision} needs --together: without it agents compute in fp32")
     if tensorboard and together:
@@ -103,6 +110,7 @@ def train(
                 plan,
                 list(range(seeds)),
                 jobs=at_once,
+                workers=workers_each(env, at_once),
                 device=where,
                 tensorboard=tensorboard,
                 on_progress=on_progress,
@@ -120,7 +128,8 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=0, help="also play this many episodes with the trained agents")] = 0,
     json: common.JsonOption = False,
 ) -> None:
-    """Print the areas under the learning curves: mean and spread over seeds, with steps and seeds reached."""
+    """Print the areas under the learning curves: mean and interquartile mean (IQM) over seeds, the spread, and a 95 % bootstrap
+    interval of the mean and of what it is above the first run's, where both are of the same environment and length."""
     from vauban.rl.curves import read_run
 
     curves = [read_run(run) if until is None else read_run(run).until(until) for run in runs]
@@ -169,26 +178,46 @@ def _play(run: Path, seeds: list[int], episodes: int) -> float:
     return float(np.mean([score(agent, manifest["env"], episodes, seed)[column] for seed, agent in agents.items()]))
 
 
+def _interval(ends: list[float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+
+def _gains(curves: list[Any]) -> list[list[float] | None]:
+    """How far the area of each run is above that of the first, and the ends of its interval; None where they do not compare."""
+    from vauban.rl.statistics import difference
+
+    first, found = curves[0], []
+    for curve in curves:
+        alike = (curve.env, curve.what, curve.steps[-1]) == (first.env, first.what, first.steps[-1])
+        several = min(len(curve.seeds), len(first.seeds)) > 1
+        gain = difference([curve.areas], [first.areas]) if alike and several and curve is not first else None
+        found.append(None if gain is None else [gain.value, gain.low, gain.high])
+    return found
+
+
 def _print_areas(curves: list[Any], json: bool, played: list[float] | None = None) -> None:
-    lines = [curve.summary() for curve in curves]
+    lines = [{**curve.summary(), "gain": gain} for curve, gain in zip(curves, _gains(curves), strict=True)]
     if played is not None:
         lines = [{**line, "played": value} for line, value in zip(lines, played, strict=True)]
     if json:
         common.print_json(lines)
         return
-    rows = [
-        [
-            line["run"],
-            line["env"],
-            f"{line['seeds']}",
-            f"{line['steps']:,}",
-            f"{line['area']:.3f}",
-            f"{line['spread']:.3f}",
-            f"{line['last']:.3f}",
-            f"{line['seconds']:,.0f}",
-            *([f"{line['played']:.3f}"] if played is not None else []),
-        ]
-        for line in lines
-    ]
-    headers = ["run", "environment", "seeds", "steps", "area under curve", "spread", "at the end", "seconds per seed"]
-    common.print_table([*headers, *(["played again"] if played is not None else [])], rows)
+    columns: dict[str, Any] = {
+        "run": lambda line: line["run"],
+        "environment": lambda line: line["env"],
+        "seeds": lambda line: f"{line['seeds']}",
+        "steps": lambda line: f"{line['steps']:,}",
+        "area under curve": lambda line: f"{line['area']:.3f}",
+        "95 %": lambda line: _interval(line["interval"]),
+        "IQM": lambda line: f"{line['iqm']:.3f}",
+        "spread": lambda line: f"{line['spread']:.3f}",
+        "at the end": lambda line: f"{line['last']:.3f}",
+        "seconds per seed": lambda line: f"{line['seconds']:,.0f}",
+    }
+    if any(line["gain"] for line in lines):
+        columns["above the first"] = lambda line: (
+            f"{line['gain'][0]:+.3f}, {_interval(line['gain'][1:])}" if line["gain"] else ""
+        )
+    if played is not None:
+        columns["played again"] = lambda line: f"{line['played']:.3f}"
+    common.print_table(list(columns), [[cell(line) for cell in columns.values()] for line in lines])

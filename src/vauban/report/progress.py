@@ -137,8 +137,8 @@ def _lines(label: str, total: int, unit: str, every: float = _EVERY) -> Iterator
         now = time.monotonic()
         if now - reported >= every:
             reported, rate = now, done / (now - began)
-            left = (total - done) / rate
-            print(f"{label}: {done:,}/{total:,} {unit}, {_rate(rate)}, {left:,.0f} s left", file=sys.stderr, flush=True)
+            left = f", {(total - done) / rate:,.0f} s left" if rate else ""
+            print(f"{label}: {done:,}/{total:,} {unit}, {_rate(rate)}{left}", file=sys.stderr, flush=True)
 
     yield advance
 

@@ -39,7 +39,9 @@ _CERTIFY_KEYS = {
     "compile",
 }
 _CHOOSE_KEYS = {"inputs", "what", "radius", "k"}
-_QUICK_KEYS = {"grid", "settings", "inputs", "n", "n0", "limit", "model", "smoothing"}
+_QUICK_KEYS = {"grid", "settings", "inputs", "n", "n0", "limit", "model", "smoothing", "rl"}
+_RL_KEYS = {"env", "seeds", "choose_seeds", "steps", "every", "episodes", "envs", "precision", "greedy", "set", "arm"}
+_ARM_KEYS = {"label", "algo", "set", "sweep", "choose", "at"}
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Entry:
     certify: Mapping[str, Any] = field(default_factory=dict)
     choose: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)
+    rl: Mapping[str, Any] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
     analytic: str = ""
     needs: str = ""
@@ -107,13 +110,18 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """How it is made: "analytic" (formulas only), "commands" (other commands of Vauban), or "runs"."""
-        return "analytic" if self.analytic else "commands" if self.commands else "runs"
+        """How it is made: "analytic" (formulas only), "commands" (other commands of Vauban), "rl" (agents), or "runs"."""
+        return "analytic" if self.analytic else "commands" if self.commands else "rl" if self.rl else "runs"
 
     @property
     def is_mnist(self) -> bool:
         """Whether it is small enough for a quick version on a CPU."""
         return self.kind == "runs" and Spec.parse(self.data).name == "mnist"
+
+    @property
+    def has_quick(self) -> bool:
+        """Whether there is a quick version of it."""
+        return self.is_mnist or (self.kind == "rl" and "rl" in self.quick)
 
     def points(self) -> list[dict[str, Any]]:
         """The combinations of the grid's values, in order: the first are the headline."""
@@ -130,10 +138,14 @@ class Entry:
 
     def quickened(self) -> Entry:
         """The same experiment in about ten minutes on a CPU: fewer epochs, inputs and votes, and the first points of the grid."""
-        if not self.is_mnist:
-            raise BadInput(f"{self.name} has no quick version: only entries on mnist have one; leave --quick out")
+        if not self.has_quick:
+            raise BadInput(
+                f"{self.name} has no quick version: only entries on mnist and some of agents have one; leave --quick out"
+            )
         given = self.quick
         grid = {axis: list(values)[:1] for axis, values in self.grid.items()} | dict(given.get("grid", {}))
+        if self.kind == "rl":
+            return replace(self, grid=grid, rl={**self.rl, **given["rl"]})
         settings = {**self.train.get("settings", {}), "epochs": 3, **given.get("settings", {})}
         train = {**self.train, "settings": settings, "limit": given.get("limit", 20_000)}
         train |= {key: given[key] for key in ("model",) if key in given}
@@ -190,6 +202,7 @@ def parse(name: str, text: str) -> Entry:
         ("certify", _CERTIFY_KEYS),
         ("choose", _CHOOSE_KEYS),
         ("quick", _QUICK_KEYS),
+        ("rl", _RL_KEYS),
     ):
         _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
     entry = Entry(
@@ -202,7 +215,25 @@ def parse(name: str, text: str) -> Entry:
     return _checked(entry)
 
 
+def _check_rl(entry: Entry) -> None:
+    """Refuse an entry of agents without an environment or arms, and arms that name what is not there."""
+    if "env" not in entry.rl or not entry.rl.get("arm"):
+        raise BadInput(f"{entry.name}: [rl] needs env and one [[rl.arm]] or more")
+    _refuse_unknown(f"{entry.name}, [quick.rl]", entry.quick.get("rl", {}), _RL_KEYS - {"env", "arm"})
+    for arm in entry.rl["arm"]:
+        _refuse_unknown(f"{entry.name}, [[rl.arm]]", arm, _ARM_KEYS)
+        if not {"label", "algo"} <= set(arm):
+            raise BadInput(f"{entry.name}, [[rl.arm]]: label and algo are needed")
+        if arm.get("choose") and not arm.get("sweep"):
+            raise BadInput(f"{entry.name}, {arm['label']}: choose needs a sweep to choose among")
+        unknown = [axis for axis in arm.get("at", {}) if axis not in entry.grid]
+        if unknown:
+            raise BadInput(f"{entry.name}, {arm['label']}: at names {unknown[0]!r}, which is no axis of [grid]")
+
+
 def _checked(entry: Entry) -> Entry:
+    if entry.kind == "rl":
+        _check_rl(entry)
     if entry.kind == "runs":
         if not entry.data or not entry.smoothing:
             raise BadInput(

@@ -88,7 +88,20 @@ SECTIONS = {
         "attack-patches-cifar10",
     ),
     "Thesis, chapter 7: poisoning": ("dpa-mnist", "ss-dpa-mnist", "dpa-cifar10", "ss-dpa-cifar10"),
-    "Thesis, chapter 8: goals": ("reengage-continuousseek",),
+    "Thesis, chapter 8: goals": (
+        "thesis-8.2",
+        "thesis-8.3",
+        "thesis-8.4",
+        "thesis-g.1",
+        "thesis-g.2",
+        "thesis-g.5",
+        "thesis-g.5-reach",
+        "thesis-g.6",
+        "thesis-g.7",
+        "thesis-g.10",
+        "thesis-g.11",
+        "thesis-g.13",
+    ),
 }
 """Which entries stand together; one that is named nowhere here comes last, under "Others"."""
 

@@ -17,7 +17,7 @@ RESULTS, PAGE = "results.json", "README.md"
 @dataclass
 class Outcome:
     """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
-    `options`: of the command, as far as the results depend on them."""
+    `options`: of the command, as far as the results depend on them; `learned`: areas of agents."""
 
     entry: Entry
     out: Path
@@ -28,6 +28,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     quick: bool = False
     options: str = ""
+    learned: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -44,6 +45,7 @@ class Outcome:
             "missing": self.missing,
             "pictures": [path.name for path in self.pictures],
             "seconds": self.seconds,
+            **({"learned": self.learned} if self.learned else {}),
         }
 
 
@@ -59,10 +61,8 @@ def page(outcome: Outcome) -> str:
     lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
     lines += [f"    vauban reproduce {entry.name}{outcome.options} --out FOLDER", ""]
     if outcome.quick:
-        lines += [
-            "The quick version: fewer epochs, inputs and votes than published; it shows that the experiment runs.",
-            "",
-        ]
+        fewer = "steps and seeds" if entry.kind == "rl" else "epochs, inputs and votes"
+        lines += [f"The quick version: fewer {fewer} than published; it shows that the experiment runs.", ""]
     lines += [entry.note, ""] if entry.note else []
     if outcome.rows:
         lines += ["| " + " | ".join([*headers(), "source"]) + " |", "| --- " * (len(headers()) + 1) + "|"]
@@ -72,6 +72,10 @@ def page(outcome: Outcome) -> str:
         lines += ["", _explained(outcome), ""] if any(row.error for row in done) else [""]
         left = len(outcome.rows) - len(done)
         lines += [f"{left} more published numbers belong to runs that are not made yet.", ""] if left else []
+    if outcome.learned:
+        lines += ["| " + " | ".join(LEARNED) + " |", "| --- " * len(LEARNED) + "|"]
+        lines += ["| " + " | ".join(cells) + " |" for cells in learned_rows(outcome.learned)]
+        lines += ["", _LEARNED_EXPLAINED, ""]
     lines += [f"![{path.stem}]({path.name})" for path in outcome.pictures if path.suffix == ".png"]
     if outcome.verified:
         lines += ["", "## Runs", "", "Each was verified from its votes, without the model:", ""]
@@ -82,6 +86,32 @@ def page(outcome: Outcome) -> str:
         lines += ["", f"## Time: {sum(outcome.seconds.values()) / 60:.1f} minutes", ""]
         lines += [f"- {name}: {seconds:.0f} s" for name, seconds in outcome.seconds.items()]
     return "\n".join([*lines, ""])
+
+
+LEARNED = ("point", "arm", "seeds", "steps", "area", "95 %", "IQM", "95 %", "at the end", "above the first", "chosen")
+_LEARNED_EXPLAINED = (
+    "Area: the mean height of a curve over the steps that all arms of the point reached, mean over seeds; IQM: the mean of the "
+    "middle half of the seeds. Intervals: stratified bootstrap over seeds; of few seeds they are rough. What was "
+    "chosen was chosen by the area of other seeds than those reported."
+)
+
+
+def learned_rows(learned: list[dict[str, Any]]) -> list[list[str]]:
+    """The areas of agents as cells under `LEARNED`."""
+    return [
+        [
+            row["point"], row["arm"], str(row["seeds"]), "" if row["steps"] is None else f"{row['steps']:,}",
+            f"{row['area']:.3f}", _interval(*row["area_interval"]), f"{row['iqm']:.3f}", _interval(*row["iqm_interval"]),
+            "" if row["last"] is None else f"{row['last']:.3f}",
+            "" if row["gain"] is None else f"{row['gain'][0]:+.3f} {_interval(*row['gain'][1:])}".strip(),
+            row["chosen"].get("label", ""),
+        ]
+        for row in learned
+    ]  # fmt: skip
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"({low:.3f}, {high:.3f})"
 
 
 def _explained(outcome: Outcome) -> str:

@@ -31,7 +31,8 @@ class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
     place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
-    runs; `say` is told of every step; `bar` makes a progress bar."""
+    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. Of agents: `jobs`, how many
+    are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -46,7 +47,10 @@ class Options:
     pack: bool = True
     progress: bool = True
     say: Callable[[str], None] = print
-    bar: Callable[[str, int], Any] | None = None
+    bar: Callable[..., Any] | None = None
+    jobs: int | None = None
+    rl_seeds: int | None = None
+    rl_steps: int | None = None
 
     @property
     def text(self) -> str:
@@ -54,7 +58,9 @@ class Options:
         said = [f"--{name}" for name in ("quick", "printed") if getattr(self, name)]
         said += [f"--{key} {value:g}" for key, value in self.settings.items()]
         said += [f"--inputs {self.inputs}"] if self.inputs is not None else []
-        said += [f"--seeds {self.seeds}"] if self.seeds > 1 else []
+        said += [f"--steps {self.rl_steps}"] if self.rl_steps else []
+        seeds = self.rl_seeds or (self.seeds if self.seeds > 1 else None)
+        said += [f"--seeds {seeds}"] if seeds else []
         return "".join(f" {option}" for option in said)
 
 
@@ -93,29 +99,47 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     made = replace(made, train={**made.train, "settings": {**made.train.get("settings", {}), **options.settings}})
     if options.inputs is not None:
         made = replace(made, certify={**made.certify, "inputs": options.inputs})
+    if options.rl_steps is not None:
+        made = replace(made, rl={**made.rl, "steps": options.rl_steps})
     _refuse_missing_data(made)
     out.mkdir(parents=True, exist_ok=True)
     _begin(made, out, options)
     if made.kind == "analytic":
         return _analytic(made, out)
+    if made.kind == "rl":
+        from vauban.reproduce import learning
+
+        return _budgeted(
+            out, options, lambda: learning.train_all(made, out, options), lambda: learning.finish(made, out, options)
+        )
     doing.use([Step(made, out, point) for point in made.points()], options.use)
-    listed, spent, ledger = _steps(made, out, options), threading.Event(), _Ledger(out / LEDGER)
+    listed, ledger = _steps(made, out, options), _Ledger(out / LEDGER)
+
+    def run() -> None:
+        _run_all(made, listed, options, ledger)
+        if made.choose:
+            chosen = _chosen(made, out, options, listed)
+            listed.extend(chosen)
+            _run_all(made, chosen, options, ledger)
+
+    return _budgeted(out, options, run, lambda: _finish(made, out, listed, options, ledger))
+
+
+def _budgeted(out: Path, options: Options, run: Callable[[], None], finish: Callable[[], Outcome]) -> Outcome:
+    """Run within the budget, and finish with what there is; where the budget is spent, raises `Incomplete` after that."""
+    spent = threading.Event()
     try:
         with _within(options.budget, spent):
-            _run_all(made, listed, options, ledger)
-            if made.choose:
-                chosen = _chosen(made, out, options, listed)
-                listed += chosen
-                _run_all(made, chosen, options, ledger)
+            run()
     except KeyboardInterrupt:
-        outcome = _finish(made, out, listed, options, ledger)
+        outcome = finish()
         if not spent.is_set():
             raise
         raise Incomplete(
-            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} of {len(listed)} runs left; what was "
+            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} runs left; what was "
             f"done is kept and compared in {out / PAGE}: the same command goes on"
         ) from None
-    return _finish(made, out, listed, options, ledger)
+    return finish()
 
 
 def _steps(entry: Entry, out: Path, options: Options) -> list[Step]:
@@ -232,6 +256,7 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
         "train": dict(entry.train),
         "certify": dict(entry.certify),
         "choose": dict(entry.choose),
+        **({"rl": dict(entry.rl)} if entry.rl else {}),
         "commands": list(entry.commands),
     }
     file = out / ABOUT

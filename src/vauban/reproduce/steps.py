@@ -18,6 +18,7 @@ import numpy as np
 from vauban.errors import BadInput, Incomplete, VaubanError
 from vauban.files import read_json, write_json
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.naming import file_name
 
 RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
@@ -39,7 +40,7 @@ class Step:
         said = [f"{axis}-{value}" for axis, value in self.point.items()] or ["run"]
         said += [f"seed-{self.seed}"] if self.seed else []
         said += [self.part] if self.part != "test" else []
-        return re.sub(r"[^A-Za-z0-9.,_-]+", "_", ",".join(said))
+        return file_name(said)
 
     @property
     def used(self) -> Path | None:

@@ -14,6 +14,7 @@ from vauban.rl import envs
 from vauban.rl.ddpg import ReenGAGEDDPG
 from vauban.rl.dqn import ReenGAGEDQN
 from vauban.rl.multi import GoalSetPolicy, MultiReenGAGEDDPG
+from vauban.rl.robots import RobotDDPG
 from vauban.rl.sac import ReenGAGESAC
 
-__all__ = ["GoalSetPolicy", "MultiReenGAGEDDPG", "ReenGAGEDDPG", "ReenGAGEDQN", "ReenGAGESAC", "envs"]
+__all__ = ["GoalSetPolicy", "MultiReenGAGEDDPG", "ReenGAGEDDPG", "ReenGAGEDQN", "ReenGAGESAC", "RobotDDPG", "envs"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vauban.errors import BadInput, MissingExtra
+from vauban.rl.statistics import estimate, interquartile_mean
 
 MANIFEST = "run.json"
 COLUMNS = ("steps", "success", "reward", "seconds")
@@ -41,6 +42,13 @@ class Curves:
             return self.values[:, 0]
         return np.asarray(np.trapezoid(self.values, self.steps, axis=1) / (self.steps[-1] - self.steps[0]))
 
+    def only(self, seeds: Sequence[int]) -> Curves:
+        """The same curves of these seeds alone, as far as they are there."""
+        rows = [number for number, seed in enumerate(self.seeds) if seed in set(seeds)]
+        if not rows:
+            raise BadInput(f"seeds={list(seeds)}: {self.label} has {self.seeds}")
+        return replace(self, seeds=[self.seeds[i] for i in rows], values=self.values[rows], seconds=self.seconds[rows])
+
     def until(self, steps: int) -> Curves:
         """The same curves up to the last evaluation within `steps`, to compare runs of different length."""
         count = int((self.steps <= steps).sum())
@@ -49,8 +57,12 @@ class Curves:
         return replace(self, steps=self.steps[:count], values=self.values[:, :count])
 
     def summary(self) -> dict[str, Any]:
-        """A line of the table of areas; the spread is the standard deviation over seeds, 0 for one seed."""
+        """A line of the table of areas; the spread is the standard deviation over seeds, 0 for one seed.
+
+        Intervals, None for one seed, and `iqm`, the interquartile mean: `vauban.rl.statistics`.
+        """
         areas, several = self.areas, len(self.seeds) > 1
+        mean, middle = estimate([areas]), estimate([areas], interquartile_mean)
         return {
             "run": self.label,
             "env": self.env,
@@ -59,6 +71,9 @@ class Curves:
             "steps": int(self.steps[-1]),
             "area": float(areas.mean()),
             "spread": float(areas.std(ddof=1)) if several else 0.0,
+            "interval": [mean.low, mean.high] if several else None,
+            "iqm": middle.value,
+            "iqm_interval": [middle.low, middle.high] if several else None,
             "last": float(self.values[:, -1].mean()),
             "seconds": float(self.seconds.mean()),
         }

@@ -44,15 +44,19 @@ class ReenGAGEDDPG(ReenGAGE, DDPG):
             actor_losses.append(actor_loss.item())
             minimise(actor_loss, actor_parameters, self.actor.optimizer)
 
-            polyak_update(critic_parameters, self.critic_target.parameters(), self.tau)
-            polyak_update(actor_parameters, self.actor_target.parameters(), self.tau)
-            polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
-            polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
+            self._update_targets()
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/actor_loss", np.mean(actor_losses))
         self.logger.record("train/critic_loss", np.mean(critic_losses))
         if goal_losses:
             self.logger.record("train/goal_loss", np.mean(goal_losses))
+
+    def _update_targets(self) -> None:
+        """Move the target networks by tau towards the trained ones."""
+        polyak_update(self.critic.parameters(), self.critic_target.parameters(), self.tau)
+        polyak_update(self.actor.parameters(), self.actor_target.parameters(), self.tau)
+        polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
+        polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
 
     def _actor_loss(self, seen: Any) -> Tensor:
         return -self.critic.q1_forward(seen, self.actor(seen)).mean()

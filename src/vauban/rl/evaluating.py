@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
 
 from vauban.errors import BadInput
 from vauban.rl.envs import ENVIRONMENTS, World, WorldVecEnv
 from vauban.rl.recipes import make_env, make_world
+from vauban.rl.robots import is_robot
 
+_ROBOT_COPIES = 38
 Act = Callable[[dict[str, np.ndarray]], np.ndarray]
 
 
@@ -36,20 +40,32 @@ def evaluate(agent: Any, env: str, episodes: int, seed: int) -> tuple[float, flo
     if world is not None:
         success, total = play(world, lambda seen: agent.predict(seen, deterministic=True)[0], episodes, seed)
         return float(success.mean()), float(total.mean())
-    single = make_env(env)
-    single.seed(seed)
-    seen: Any = single.reset()
+    copies = min(episodes, _ROBOT_COPIES) if is_robot(env) else 1
+    return _play_others(agent, _other_env(env, copies, getattr(agent.env, "workers", 1)), episodes, seed)
+
+
+@lru_cache(maxsize=1)
+def _other_env(env: str, copies: int, workers: int) -> VecEnv:
+    """Copies of an environment that is no world, kept from one evaluation to the next."""
+    return make_env(env, copies, workers)
+
+
+def _play_others(agent: Any, env: VecEnv, episodes: int, seed: int) -> tuple[float, float]:
+    """Mean success in the last state and mean summed reward; each copy plays its share of the episodes."""
+    env.seed(seed)
+    seen: Any = env.reset()
+    left = np.array([(episodes + copy) // env.num_envs for copy in range(env.num_envs)])
     wins: list[float] = []
     sums: list[float] = []
-    running = 0.0
-    while len(wins) < episodes:
-        seen, rewards, over, infos = single.step(agent.predict(seen, deterministic=True)[0])
-        running += float(rewards[0])
-        if over[0]:
-            wins.append(float(infos[0].get("is_success", 0.0)))
-            sums.append(running)
-            running = 0.0
-    single.close()
+    running = np.zeros(env.num_envs)
+    while left.any():
+        seen, rewards, over, infos = env.step(agent.predict(seen, deterministic=True)[0])
+        running += rewards
+        for copy in np.flatnonzero(over & (left > 0)):
+            wins.append(float(infos[copy].get("is_success", 0.0)))
+            sums.append(float(running[copy]))
+        left[over] -= left[over] > 0
+        running[over] = 0.0
     return float(np.mean(wins)), float(np.mean(sums))
 
 

@@ -54,6 +54,10 @@ class MultiReenGAGEDDPG(ReenGAGEDDPG):
     item_rewards: (achieved goals (n, k) after the step, goal sets (n, n_max, k + 1)) -> R_item (n, n_max); by default the
         environment's own `item_rewards`.
 
+    goal_weight weighs the sum over the goals of a set, averaged over the batch. Gates are squared, so that slopes are twice and
+    squares four times those of Eq. 8.19. The published code averages over 200 gates, missing goals among them as zeros: a
+    weight w of that mean is w / 200 here.
+
     With `GoalSetEncoder` the slope in gate b_i has the closed form 2 b_i E_i . dQ/d(sum): only the heads are differentiated
     twice, the encoder once. Other encoders are differentiated in the gates by autograd.
     """

@@ -16,12 +16,14 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from vauban.errors import BadInput, MissingExtra
+from vauban.errors import BadInput
 from vauban.rl.ddpg import ReenGAGEDDPG
 from vauban.rl.dqn import ReenGAGEDQN
 from vauban.rl.encoders import GoalImageEncoder, GoalSetEncoder
 from vauban.rl.envs import ENVIRONMENTS, World, WorldVecEnv
+from vauban.rl.envs.processes import ProcessVecEnv, make_robot, register_robots
 from vauban.rl.multi import GoalSetPolicy, MultiReenGAGEDDPG
+from vauban.rl.robots import RobotDDPG, horizon_of, is_robot, robot_defaults, robot_lengths
 from vauban.rl.sac import ReenGAGESAC
 from vauban.specs import Spec, choose
 
@@ -33,6 +35,8 @@ ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "reengage-sac": ReenGAGESAC,
     "reengage-dqn": ReenGAGEDQN,
     "multi-reengage-ddpg": MultiReenGAGEDDPG,
+    "robot-ddpg": RobotDDPG,
+    "reengage-robot-ddpg": RobotDDPG,
 }
 
 ENCODERS: dict[str, type[BaseFeaturesExtractor]] = {"sets": GoalSetEncoder, "pictures": GoalImageEncoder}
@@ -81,19 +85,31 @@ def plan(
     episodes: int | None,
     precision: str = "fp32",
     together: bool = False,
+    num_envs: int | None = None,
 ) -> Plan:
     """A plan with the environment's recommended length and evaluations where none are given (the thesis's: Tables G.1, G.4)."""
     advice = make_world(env) or World
+    lengths = (advice.training_steps, advice.evaluation_interval, advice.evaluation_episodes, 1)
+    if algo.endswith("robot-ddpg"):
+        lengths = robot_lengths(_robot_horizon(algo, env))
     return Plan(
         algo,
         env,
         dict(settings),
-        steps or advice.training_steps,
-        every or advice.evaluation_interval,
-        episodes or advice.evaluation_episodes,
+        steps or lengths[0],
+        every or lengths[1],
+        episodes or lengths[2],
+        num_envs or lengths[3],
         precision=precision,
         together=together,
     )
+
+
+def _robot_horizon(algo: str, env: str) -> int:
+    spec = Spec.parse(env)
+    if not is_robot(env):
+        raise BadInput(f"{algo} does not fit {env}: it is for robots, such as HandReach-v3; use ddpg or reengage-ddpg")
+    return horizon_of(spec.name, {key: _literal(value) for key, value in spec.params.items()})
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -126,19 +142,19 @@ def make_world(env: str) -> World | None:
         raise BadInput(f"{env}: {problem}") from None
 
 
-def make_env(env: str, copies: int = 1) -> VecEnv:
-    """Copies of an environment for Stable-Baselines3: registered worlds as arrays, others (HandReach-v3, …) one by one."""
+def make_env(env: str, copies: int = 1, workers: int = 1) -> VecEnv:
+    """Copies of an environment for Stable-Baselines3: registered worlds as arrays, robots in `workers` processes, others one by
+    one."""
     world = make_world(env)
     if world is not None:
         return WorldVecEnv(world, copies)
     spec = Spec.parse(env)
     settings = {key: _literal(value) for key, value in spec.params.items()}
-    if spec.name.startswith(("Hand", "Fetch")):
-        try:
-            import gymnasium_robotics
-        except ImportError:
-            raise MissingExtra("gymnasium-robotics", "robotics", spec.name) from None
-        gymnasium.register_envs(gymnasium_robotics)
+    if is_robot(env):
+        register_robots(spec.name)
+        if workers > 1 and copies > 1:
+            return ProcessVecEnv(spec.name, settings, copies, workers)
+        return DummyVecEnv([lambda: make_robot(spec.name, settings)] * copies)
     if spec.name not in gymnasium.registry:
         raise BadInput(
             f"{spec.name!r} is no environment Gymnasium knows; Vauban's are {', '.join(ENVIRONMENTS.names())}"
@@ -146,13 +162,15 @@ def make_env(env: str, copies: int = 1) -> VecEnv:
     return DummyVecEnv([lambda: gymnasium.make(spec.name, **settings)] * copies)
 
 
-def make_agent(plan: Plan, seed: int, device: str = "auto", tensorboard: str | None = None) -> BaseAlgorithm:
-    """A new agent of a plan.
+def make_agent(
+    plan: Plan, seed: int, device: str = "auto", tensorboard: str | None = None, workers: int = 1
+) -> BaseAlgorithm:
+    """A new agent of a plan; `workers` processes simulate its environment, where that is a robot.
 
     Besides arguments of the agent's class, settings may hold `noise` (standard deviation of the noise on actions), `net_arch`
     and, for sets of goals, `share_encoder` (G.6.2) and `encoder`: sets or pictures (G.6.6).
     """
-    env = make_env(plan.env, plan.num_envs)
+    env = make_env(plan.env, plan.num_envs, workers)
     settings = {**_defaults(plan, env), **plan.settings}
     _check_numbers(settings)
     noise = settings.pop("noise", None)
@@ -223,6 +241,9 @@ def _defaults(plan: Plan, env: VecEnv) -> dict[str, Any]:
     """[Levine2023] Tables G.1, G.2 and G.4 and, for dqn, the settings of hindsight experience replay named in G.2."""
     world = make_world(plan.env)
     advice = world or World
+    if plan.algo.endswith("robot-ddpg"):
+        weight = {} if plan.algo.startswith("reengage") else {"goal_weight": 0.0}
+        return {**robot_defaults(_robot_horizon(plan.algo, plan.env)), **weight}
     base = plan.algo.rsplit("-", 1)[-1]
     gradient = plan.algo != base
     if world is not None and world.goal_set:

@@ -27,7 +27,8 @@ else:
 class ReenGAGE(Base):
     """Adds alpha |slope - target slope|^2 to the critic's loss; a slope is a gradient in the goal. Subclasses override `train()`.
 
-    goal_weight: alpha of [Levine2023, Eq. 8.8]; 0 is Stable-Baselines3's own update, to the last bit.
+    goal_weight: alpha of [Levine2023, Eq. 8.8 and 8.12]; it weighs the sum over goal coordinates, averaged over the batch: a
+        weight w of the mean over d coordinates is w / d here. 0 is Stable-Baselines3's own update, to the last bit.
     rewards: "sparse" counts the gradient loss only where the reward is `low_reward` (Eq. 8.9; by default the environment's own
         `low_reward`, or -1); "dense" adds the reward's gradient to the target (Eq. 8.8).
     reward_gradient: for "dense", (achieved goals (n, k) after the step, goals (n, k)) -> gradients (n, k) in the goals; without

@@ -6,56 +6,83 @@ import multiprocessing
 import os
 import queue
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vauban.errors import VaubanError
 from vauban.rl.recipes import Plan
+from vauban.rl.robots import is_robot
 from vauban.rl.training import Interrupted, ProgressCallback, train_seed
 
 _REPORT_STEPS = 100
 
 
-def train_seeds(
-    folder: Path,
-    plan: Plan,
-    seeds: list[int],
+@dataclass(frozen=True)
+class Job:
+    """One seed of one training."""
+
+    folder: Path
+    plan: Plan
+    seed: int
+
+
+def workers_each(env: str, at_once: int) -> int:
+    """Processes that simulate for each of `at_once` jobs on this machine's cores: 1 unless the environment is a robot.
+
+    A job's own process waits while its environment is simulated, and the other way round, so that it needs no further core.
+    """
+    return max(1, round(len(os.sched_getaffinity(0)) / at_once)) if is_robot(env) else 1
+
+
+def train_seeds(folder: Path, plan: Plan, seeds: list[int], **options: Any) -> bool:
+    """Train every seed of a plan that is not complete; `options` as for `train_jobs`."""
+    return train_jobs([Job(folder, plan, seed) for seed in seeds], **options)
+
+
+def train_jobs(
+    listed: list[Job],
     *,
     jobs: int = 1,
+    workers: int = 1,
     device: str = "cpu",
     tensorboard: bool = False,
     on_progress: ProgressCallback = lambda _: None,
 ) -> bool:
-    """Train every seed that is not complete, `jobs` at a time; returns False after Ctrl-C, with checkpoints written.
+    """Train every job that is not complete, `jobs` at a time; returns False after Ctrl-C, with checkpoints written.
 
-    An update of these small networks uses one core and gains nothing from a second one, so each seed has a process.
+    An update of small networks uses one core and gains nothing from a second one, so each job has a process. `workers`: further
+    processes of each that simulate robots, and threads of its updates in between.
     """
-    if jobs == 1 or len(seeds) == 1:
-        options: dict[str, Any] = {"device": device, "tensorboard": tensorboard, "on_progress": on_progress}
-        return all(train_seed(folder, plan, seed, **options) for seed in seeds)
+    if jobs == 1 or len(listed) == 1:
+        options: dict[str, Any] = {
+            "device": device, "tensorboard": tensorboard, "workers": workers, "on_progress": on_progress,
+        }  # fmt: skip
+        return all(train_seed(job.folder, job.plan, job.seed, **options) for job in listed)
     context = multiprocessing.get_context("forkserver")  # imports torch once for all processes
     context.set_forkserver_preload([__name__])
     messages: Any = context.Queue()
     running: dict[int, Any] = {}
-    waiting, complete = list(seeds), True
+    waiting, complete = list(range(len(listed))), True
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                seed = waiting.pop(0)
-                arguments = (folder, plan, seed, device, tensorboard, messages)
-                process = context.Process(target=_train_in_process, args=arguments, daemon=True)
+                number = waiting.pop(0)
+                arguments = (number, listed[number], device, tensorboard, workers, messages)
+                process = context.Process(target=_train_in_process, args=arguments)
                 process.start()
-                running[seed] = process
+                running[number] = process
             try:
-                seed, kind, value = messages.get(timeout=1.0)
+                number, kind, value = messages.get(timeout=1.0)
             except queue.Empty:
-                for seed, process in list(running.items()):
+                for number, process in list(running.items()):
                     if not process.is_alive() and messages.empty():
+                        seed = listed[number].seed
                         raise VaubanError(f"the process of seed {seed} ended with code {process.exitcode}") from None
                 continue
             if kind == "done":
                 complete &= value
-                running.pop(seed).join()
+                running.pop(number).join()
                 if not value:
                     waiting.clear()
             elif kind == "error":
@@ -75,12 +102,12 @@ def train_seeds(
     return complete
 
 
-def _train_in_process(folder: Path, plan: Plan, seed: int, device: str, tensorboard: bool, messages: Any) -> None:
-    """Train one seed in a process of its own; `messages` receives (seed, "steps" | "done" | "error", value)."""
+def _train_in_process(number: int, job: Job, device: str, tensorboard: bool, workers: int, messages: Any) -> None:
+    """Train one job in a process of its own; `messages` receives (number, "steps" | "done" | "error", value)."""
     import torch
 
     os.setpgrp()  # the terminal then sends Ctrl-C to the parent only, which forwards it once
-    torch.set_num_threads(1)
+    torch.set_num_threads(workers)
     parent = multiprocessing.parent_process()
     pending = 0
 
@@ -88,14 +115,15 @@ def _train_in_process(folder: Path, plan: Plan, seed: int, device: str, tensorbo
         nonlocal pending
         pending += steps
         if pending >= _REPORT_STEPS:
-            messages.put((seed, "steps", pending))
+            messages.put((number, "steps", pending))
             pending = 0
             if parent is None or not parent.is_alive():
                 raise Interrupted
 
+    options: dict[str, Any] = {"device": device, "tensorboard": tensorboard, "workers": workers}
     try:
-        complete = train_seed(folder, plan, seed, device=device, tensorboard=tensorboard, on_progress=on_progress)
-        messages.put((seed, "steps", pending))
-        messages.put((seed, "done", complete))
+        complete = train_seed(job.folder, job.plan, job.seed, on_progress=on_progress, **options)
+        messages.put((number, "steps", pending))
+        messages.put((number, "done", complete))
     except Exception as error:
-        messages.put((seed, "error", error))
+        messages.put((number, "error", error))

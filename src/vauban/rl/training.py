@@ -30,6 +30,8 @@ from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan, make_agent, make_world
 from vauban.specs import Spec
 
+CHECKPOINT_SECONDS = 120.0  # the least time between two checkpoints
+CHECKPOINT_RATIO = 20  # and the least ratio of that time to the time that writing one takes
 ProgressCallback = Callable[[int], None]  # receives the number of environment steps done since its last call
 
 
@@ -66,12 +68,15 @@ def train_seed(
     *,
     device: str = "cpu",
     tensorboard: bool = False,
+    workers: int = 1,
     on_progress: ProgressCallback = lambda _: None,
 ) -> bool:
     """Train one seed of a plan to its end; returns False if it was interrupted, after writing a checkpoint.
 
     Writes the learning curve to `seed-N.csv`, one line for each evaluation, and the trained agent to `seed-N.zip` in
-    Stable-Baselines3's format. A checkpoint is resumed; a complete seed is not trained again.
+    Stable-Baselines3's format. A checkpoint is resumed; a complete seed is not trained again. A checkpoint is also written
+    every few minutes, so that a killed training loses no more than that. `workers`: processes that
+    simulate the environment, where it is a robot.
     """
     curve = curve_file(folder, seed)
     if is_complete(curve, plan.steps):
@@ -79,9 +84,9 @@ def train_seed(
         return True
     rows = read_rows(curve) if curve.exists() else []
     logs = str(folder / "tensorboard") if tensorboard else None
-    agent = _resume(curve, plan, seed, device, logs)
+    agent = _resume(curve, plan, seed, device, logs, workers)
     if agent is None:
-        agent, rows = make_agent(plan, seed, device, logs), []
+        agent, rows = make_agent(plan, seed, device, logs, workers), []
     else:
         rows = [row for row in rows if row["steps"] <= agent.num_timesteps]
     write_rows(curve, rows)
@@ -144,6 +149,7 @@ class _TrainingCallback(BaseCallback):
     def __init__(self, curve: CurveWriter, on_progress: ProgressCallback, stop: Event):
         super().__init__()
         self.curve, self.on_progress, self.stop, self.reported = curve, on_progress, stop, 0
+        self.checkpointed, self.pause = time.perf_counter(), CHECKPOINT_SECONDS
 
     def _on_training_start(self) -> None:
         self.reported = self.model.num_timesteps
@@ -154,6 +160,15 @@ class _TrainingCallback(BaseCallback):
             self.curve.evaluate(self.reported)
         if self.stop.is_set():
             raise Interrupted
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write a checkpoint if the last one is old, and writing it took a small part of that time."""
+        began = time.perf_counter()
+        if self.reported and began - self.checkpointed > self.pause:
+            write_checkpoint(_checkpoint_file(self.curve.path), snapshot_agent(self.model))
+            self.checkpointed = time.perf_counter()
+            self.pause = max(CHECKPOINT_SECONDS, CHECKPOINT_RATIO * (self.checkpointed - began))
 
     def _on_step(self) -> bool:
         return True
@@ -172,7 +187,7 @@ def _checkpoint_file(curve: Path) -> Path:
     return curve.with_suffix(".checkpoint.pt")
 
 
-def _resume(curve: Path, plan: Plan, seed: int, device: str, tensorboard: str | None) -> Any:
+def _resume(curve: Path, plan: Plan, seed: int, device: str, tensorboard: str | None, workers: int) -> Any:
     """The agent of a seed's checkpoint, or None if there is no checkpoint."""
     path, former = _checkpoint_file(curve), curve.with_suffix(".checkpoint.rest.pkl")
     if not path.exists():
@@ -182,7 +197,7 @@ def _resume(curve: Path, plan: Plan, seed: int, device: str, tensorboard: str | 
                 f"version, or remove {curve.stem}.checkpoint.* to train this seed again"
             )
         return None
-    agent = make_agent(plan, seed, device, tensorboard)
+    agent = make_agent(plan, seed, device, tensorboard, workers)
     try:
         restore_agent(agent, read_checkpoint(path))
     except Exception as problem:

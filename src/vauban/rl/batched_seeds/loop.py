@@ -24,6 +24,8 @@ from vauban.rl.checkpoints import read_checkpoint, write_checkpoint
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.recipes import ALGORITHMS, Plan, make_agent, make_world
 from vauban.rl.training import (
+    CHECKPOINT_RATIO,
+    CHECKPOINT_SECONDS,
     ProgressCallback,
     append_row,
     evaluation_seed,
@@ -35,8 +37,6 @@ from vauban.rl.training import (
 CHECKPOINT = "together.checkpoint.pt"
 _WARM_UP_CALLS = 3
 _REPORT_STEPS = 100
-_CHECKPOINT_SECONDS = 120.0  # the least time between two checkpoints
-_CHECKPOINT_RATIO = 20  # and the least ratio of that time to the time that writing one takes
 _capturing = threading.Lock()
 
 
@@ -118,7 +118,7 @@ def train_batched(
         reported, evaluated = steps, -plan.every if resumed is None else steps
         train_round = GraphRunner(stack, stack.round)
         move_at_random = GraphRunner(stack, lambda: stack.move(at_random=True))
-        checkpointed, pause = time.perf_counter(), _CHECKPOINT_SECONDS
+        checkpointed, pause = time.perf_counter(), CHECKPOINT_SECONDS
         while True:
             if steps // plan.every > evaluated // plan.every or (steps >= plan.steps and steps > evaluated):
                 stack.check_errors()
@@ -129,7 +129,7 @@ def train_batched(
                 if (now := time.perf_counter()) - checkpointed > pause:
                     _save_checkpoint(folder, stack, seeds, steps, now - started)
                     checkpointed = time.perf_counter()
-                    pause = max(_CHECKPOINT_SECONDS, _CHECKPOINT_RATIO * (checkpointed - now))
+                    pause = max(CHECKPOINT_SECONDS, CHECKPOINT_RATIO * (checkpointed - now))
             if steps - reported >= _REPORT_STEPS or steps >= plan.steps:
                 on_progress(len(seeds) * (steps - reported))
                 reported = steps
