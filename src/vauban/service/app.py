@@ -227,7 +227,7 @@ async def _vote(desk: Desk, asked: Asked) -> None:
     try:
         done = False
         while not done:
-            for item in await inbox.take(desk.limits.seconds):
+            for item in await inbox.take(desk.limits.seconds, desk.limits.votes + 1):
                 if isinstance(item, Exception):
                     raise item
                 if item is None:

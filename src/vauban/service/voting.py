@@ -8,13 +8,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
+from vauban.engine.casters import Casters
+from vauban.engine.network import Network
 from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import VotingJob
-from vauban.engine.shared import SharedScheduler, SharedWork
+from vauban.engine.shared import PooledScheduler, SharedScheduler, SharedWork
 from vauban.errors import VaubanError
 from vauban.service.turns import FairLock, Guest
 from vauban.votes import CountRequests, Record
@@ -48,20 +51,24 @@ class Ticket:
 
     def requests(self, label: int | None, kept: Any) -> CountRequests:
         """The count requests of one input of the job."""
-        found = self.job.method.requests(label, kept)  # type: ignore[attr-defined]
-        return found if self.most is None else _up_to(found, self.most)
+        method: Any = self.job.method
+        found: CountRequests = method.requests(label, kept)
+        return found if self.most is None else _up_to(found, self.most, method.rule.sure_votes(self.most))
 
 
-def _up_to(requests: CountRequests, most: int) -> CountRequests:
-    """The requests up to the last look within `most` votes; the stage that chooses a label is not limited."""
+def _up_to(requests: CountRequests, most: int, sure: int) -> CountRequests:
+    """The requests up to the last look within `most` votes, of which `sure` are needed regardless of the outcome; the stage that
+    chooses a label is not limited."""
     counts = None
     while True:
         try:
             request = next(requests) if counts is None else requests.send(counts)
         except StopIteration:
             return
-        if request.stage == "count" and request.look > most:
-            return
+        if request.stage == "count":
+            if request.look > most:
+                return
+            request = replace(request, sure=sure)
         counts = yield request
 
 
@@ -85,13 +92,22 @@ class Lane(ABC):
     def tickets(self) -> list[Ticket]:
         """The jobs that are not done."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a step has nothing to do for now."""
+        return not self.tickets
+
 
 class SampledLane(Lane):
     """Jobs of sampled votes with one compute shape, through one scheduler."""
 
-    def __init__(self, sampler: Sampler):
+    def __init__(self, sampler: Sampler, casters: Casters | None = None):
         self._counted = 0
-        self._scheduler = SharedScheduler(sampler, self._count)
+        self._scheduler = (
+            SharedScheduler(sampler, self._count)
+            if casters is None
+            else PooledScheduler(sampler, casters, self._count)
+        )
         self._blocks = sampler.blocks
         self._left: dict[Ticket, deque[Any]] = {}
         self._works: dict[Ticket, set[SharedWork]] = {}
@@ -99,6 +115,10 @@ class SampledLane(Lane):
     @property
     def tickets(self) -> list[Ticket]:
         return list(self._left)
+
+    @property
+    def waiting(self) -> bool:
+        return not self._left or self._scheduler.waiting
 
     def submit(self, ticket: Ticket) -> None:
         job = ticket.job
@@ -176,21 +196,25 @@ class ExactLane(Lane):
 class SharedVoting:
     """The thread that uses the model. Others give it jobs and functions, or borrow the model with `guest`.
 
-    `on_votes`: called with the number of votes as they are counted.
+    `on_votes`: called with the number of votes as they are counted. `workers`: how many shapes are cast at a time; 1: this thread
+    casts them, else as many others do, with copies of the model, and this one composes and counts.
     """
 
-    def __init__(self, on_votes: Callable[[int], None] = lambda votes: None):
+    def __init__(self, on_votes: Callable[[int], None] = lambda votes: None, workers: int = 1):
         self._model = FairLock()
         self._wake = threading.Condition()
         self._arrived: list[Ticket] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lanes: dict[Any, Lane] = {}
-        self._closing = False
+        self._closing = self._stirred = False
+        self.workers, self.casters = workers, None  # type: int, Casters | None
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
         self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
 
-    def start(self) -> None:
-        """Begin to cast votes."""
+    def start(self, network: Network) -> None:
+        """Begin to cast votes with this network."""
+        if self.workers > 1:
+            self.casters = Casters(network, self.workers, self.threads, self._stir)
         self._thread.start()
 
     def close(self) -> None:
@@ -200,12 +224,8 @@ class SharedVoting:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-
-    @property
-    def thread_id(self) -> int:
-        """The voting thread, for its clock."""
-        assert self._thread.ident is not None
-        return self._thread.ident
+        if self.casters is not None:
+            self.casters.close()
 
     def submit(self, ticket: Ticket) -> None:
         """Take a job in."""
@@ -219,7 +239,12 @@ class SharedVoting:
     def cancel(self, ticket: Ticket) -> None:
         """Let a job go; it is told nothing more, but for what is being counted now."""
         ticket.cancelled = True
+        self._stir()
+
+    def _stir(self) -> None:
+        """Let the voting thread look at its lanes."""
         with self._wake:
+            self._stirred = True
             self._wake.notify()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -267,10 +292,11 @@ class SharedVoting:
     def _loop(self) -> None:
         while True:
             with self._wake:
-                while not (
-                    self._arrived or self._calls or self._closing or any(x.tickets for x in self._lanes.values())
+                while not (self._stirred or self._arrived or self._calls or self._closing) and all(
+                    lane.waiting for lane in self._lanes.values()
                 ):
                     self._wake.wait()
+                self._stirred = False
                 arrived, self._arrived = self._arrived, []
                 calls, self._calls = self._calls, []
                 if self._closing:
@@ -299,7 +325,9 @@ class SharedVoting:
             else:
                 key = "exact"
             if key not in self._lanes:
-                self._lanes[key] = SampledLane(sampler) if isinstance(sampler, Sampler) else ExactLane()
+                self._lanes[key] = (
+                    SampledLane(sampler, self.casters) if isinstance(sampler, Sampler) else ExactLane()
+                )
             self._lanes[key].submit(ticket)
         except Exception as problem:
             ticket.tell(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +53,9 @@ class AnytimeRule(Rule):
             i += 1
         return look if look <= MOST_VOTES else None
 
+    def sure_votes(self, most: int) -> int:
+        return _last_look(self, most) if np.isinf(self.law.max_distance) else 0
+
     def lower_bound(self, wins: ArrayLike, votes: ArrayLike) -> Floats:
         """A lower bound of the label's probability from each number of wins in so many votes; all hold simultaneously."""
         return eprocess.lower_bound(wins, votes, self.alpha)
@@ -77,3 +81,9 @@ class AnytimeRule(Rule):
             best = self.lower_bound(table, np.array([votes for votes, _, _ in columns])).max(axis=1)
         radius = self.radius(best)
         return Decision(radius, ~(radius >= self.law.max_distance), looks)
+
+
+@lru_cache(256)
+def _last_look(rule: AnytimeRule, most: int) -> int:
+    """The last look within this many votes; 0 if there is none."""
+    return max(rule.looks_until(most), default=0)
