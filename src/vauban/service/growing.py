@@ -108,9 +108,9 @@ class Growing:
         rule = self.asked.method.rule  # type: ignore[attr-defined]
         assert isinstance(rule, AnytimeRule)
         assert self.asked.label is not None
-        lower, radius = _bound(rule, self.counts[self.asked.label], self.votes)
+        lower = _bound(rule, self.counts[self.asked.label], self.votes)
         if lower > self.lower:
-            self.lower, self.radius = lower, radius
+            self.lower, self.radius = lower, _radius(rule, lower)
 
     @property
     def text(self) -> str | None:
@@ -119,10 +119,15 @@ class Growing:
 
 
 @lru_cache(10_000)
-def _bound(rule: AnytimeRule, wins: int, votes: int) -> tuple[float, float]:
-    """The lower bound of the label's probability from one look, and its radius; the same looks come again and again."""
-    lower = rule.lower_bound([wins], votes)
-    return float(lower[0]), float(rule.radius(lower)[0])
+def _bound(rule: AnytimeRule, wins: int, votes: int) -> float:
+    """The lower bound of the label's probability from one look; the same looks come again and again."""
+    return float(rule.lower_bound([wins], votes)[0])
+
+
+@lru_cache(10_000)
+def _radius(rule: AnytimeRule, lower: float) -> float:
+    """The radius of a lower bound."""
+    return float(rule.radius(np.array([lower]))[0])
 
 
 async def certify_events(
