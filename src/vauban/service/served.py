@@ -177,14 +177,16 @@ class Served:
         """One input [...] as a batch."""
         return self.smoothed.collect(np.asarray(x)[None], None if label is None else [label])
 
-    def certifying(self, batch: Batch, alpha: float | None = None, n0: int | None = None) -> Asked:
-        """A request to certify: under the anytime rule, or exactly."""
+    def certifying(self, batch: Batch, alpha: float | None = None, n0: int | None = None, k: int = 1) -> Asked:
+        """A request to certify that a label stays among the top k: under the anytime rule, or exactly."""
         law, given = self.smoothed.smoothing.law, batch.labels is not None
         sampled: dict[str, Any] = {} if self.exact else {"stop": "anytime", "alpha": alpha}
         if not self.exact and not given:
             sampled["n0"] = n0 or CHOOSING_VOTES
+        if k > 1 and not given and not self.exact:
+            raise BadInput(f"k={k} without a label: votes choose a label for k=1 only; say which one with label=")
         label = "given" if given else "votes"
-        settings = CertifySettings.of(law, self.smoothed.num_classes, label=label, **sampled)
+        settings = CertifySettings.of(law, self.smoothed.num_classes, k=k, label=label, **sampled)
         template = self.template(batch.inputs.levels)
         method = self._method(settings, batch.inputs.levels)
         labels = None if batch.labels is None else batch.labels.tolist()
