@@ -115,13 +115,13 @@ def make_desk(
     limits: Limits,
     rows: int | None,
     block: int | None,
-    workers: int | None,
     precision: str,
     backend: str | None,
     device: str,
     allow_random: bool = False,
+    workers: int | None = None,
 ) -> Desk:
-    """The service of these options."""
+    """The service of these options; torch's threads are shared among its workers."""
     from vauban.data import load_some
     from vauban.errors import BadInput, MissingExtra
     from vauban.models import load as load_model
