@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -23,6 +23,8 @@ from vauban.errors import BadInput
 
 if TYPE_CHECKING:
     from vauban.engine.sampler import Answer, Sampler
+
+T = TypeVar("T")
 
 _REPEATS = 3  # shapes that every network casts when they are tried together
 
@@ -60,9 +62,7 @@ class Casters:
     def __init__(self, network: Network, count: int, threads: int, on_cast: Callable[[], None]):
         self.networks = [copied(network) for _ in range(count)]
         self._threads, self._on_cast = threads, on_cast
-        self._asked: queue.SimpleQueue[tuple[list[Sampler], Sequence[ViewBlock], Future[Answer]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._asked: queue.SimpleQueue[tuple[Callable[[int], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._running = [
             threading.Thread(target=self._loop, args=(i,), name=f"casting {i}", daemon=True) for i in range(count)
         ]
@@ -75,8 +75,15 @@ class Casters:
 
     def cast(self, samplers: list[Sampler], blocks: Sequence[ViewBlock]) -> Future[Answer]:
         """The answer of one shape, as soon as a thread has cast it; `samplers`: those of `samplers()`."""
-        future: Future[Answer] = Future()
-        self._asked.put((samplers, blocks, future))
+        return self._submit(lambda number: samplers[number].answer(samplers[number].made(blocks)))
+
+    def use(self, sampler: Sampler, function: Callable[[Sampler], T]) -> Future[T]:
+        """Let one of the threads call a function with the same sampler, whose network is its own."""
+        return self._submit(lambda number: function(replace(sampler, network=self.networks[number])))
+
+    def _submit(self, function: Callable[[int], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._asked.put((function, future))
         return future
 
     def check(self, sampler: Sampler, inputs: torch.Tensor) -> None:
@@ -91,7 +98,7 @@ class Casters:
             )
 
     def close(self) -> None:
-        """End the threads after the shapes that were asked for."""
+        """End the threads after what they were asked for."""
         for _ in self._running:
             self._asked.put(None)
         for thread in self._running:
@@ -100,10 +107,9 @@ class Casters:
     def _loop(self, number: int) -> None:
         torch.set_num_threads(self._threads)
         while (asked := self._asked.get()) is not None:
-            samplers, blocks, future = asked
-            sampler = samplers[number]
+            function, future = asked
             try:
-                future.set_result(sampler.answer(sampler.made(blocks)))
+                future.set_result(function(number))
             except Exception as problem:
                 future.set_exception(problem)
             self._on_cast()

@@ -201,7 +201,8 @@ async def _done(served: Served, voting: SharedVoting, growing: Growing, began: f
     asked = growing.asked
     if not asked.method.finished(asked.votes, sealed=True):
         raise Incomplete("the time was too short for a first claim about this input: ask for more seconds")
-    probed = await asyncio.wrap_future(voting.call(lambda: served.probed(asked)))
+    sampler, inputs = served.sampler(asked.batch, asked.method), asked.batch.inputs.values
+    probed = await asyncio.wrap_future(voting.use(sampler, lambda own: own.probe_entries(inputs)))
     claim, certs, files = await asyncio.to_thread(_sealed, served, asked, probed)
     abstained = bool(certs.abstained[0])
     text = None if abstained else radius_text(float(certs.radius[0]), asked.method.law.threat)

@@ -206,13 +206,8 @@ class Served:
         deviation = template.inputs.deviation_per_view
         return method_for(settings, template.law(), self.smoothed.num_classes, self.shape, deviation)
 
-    def probed(self, asked: Asked) -> tuple[str, str, str]:
-        """The manifest's entries about probe views of a request's input; calls the model."""
-        entries: tuple[str, str, str] = self.sampler(asked.batch, asked.method).probe_entries(asked.batch.inputs.values)
-        return entries
-
     def record(self, asked: Asked, probed: tuple[str, str, str]) -> RunRecord:
-        """The record of a request whose votes are in."""
+        """The record of a request whose votes are in; `probed`: the sampler's `probe_entries` of its input."""
         template, classes = asked.template, self.smoothed.num_classes
         views, scores, kept = probed
         smoothed, deviation = self.smoothed, template.inputs.deviation_per_view

@@ -22,7 +22,7 @@ from vauban.errors import VaubanError
 from vauban.service.turns import FairLock, Guest
 from vauban.votes import CountRequests, Record
 
-T = TypeVar("T")
+S, T = TypeVar("S"), TypeVar("T")
 Item = tuple[int, Record, bool]
 """An item's key, a record, and whether it is the item's last, as an executor yields them."""
 
@@ -256,6 +256,15 @@ class SharedVoting:
             self._calls.append((function, future))
             self._wake.notify()
         return future
+
+    def use(self, sampler: S, function: Callable[[S], T]) -> Future[T]:
+        """Let a function use a sampler or enumerator: in a thread that casts shapes, if there are any, else as `call` does."""
+        if self.casters is None or not isinstance(sampler, Sampler):
+            return self.call(lambda: function(sampler))
+        with self._wake:
+            if self._closing:
+                raise _stopping()
+            return self.casters.use(sampler, function)
 
     def guest(self) -> Guest:
         """Context in which the caller's thread may use the model itself; voting waits."""
