@@ -42,7 +42,7 @@ class Inbox:
         self._votes = 0
 
     def tell(self, item: Item | Exception | None) -> None:
-        """Called in the voting thread."""
+        """Called in a thread that votes."""
         self._items.append(item)
         if not self._due(item):
             return

@@ -6,7 +6,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ class Stopping(VaubanError):
 
 
 class Ticket:
-    """One caller's job. `tell` is called, in the voting thread, with every item, then with None or with what went wrong.
+    """One caller's job. `tell` is called, in a thread that votes, with every item, then with None or with what went wrong.
 
     `urgent`: first votes are served ahead of others; a job that is not urgent gets, with all its inputs, about the share of one
     urgent input. `most`: votes after which an input gets no more looks.
@@ -47,7 +47,7 @@ class Ticket:
         most: int | None = None,
     ):
         self.job, self.tell, self.urgent, self.most = job, tell, urgent, most
-        self.cancelled = False
+        self.cancelled = False  # or done
 
     def requests(self, label: int | None, kept: Any) -> CountRequests:
         """The count requests of one input of the job."""
@@ -73,7 +73,7 @@ def _up_to(requests: CountRequests, most: int, sure: int) -> CountRequests:
 
 
 class Lane(ABC):
-    """Jobs that can share compute."""
+    """Jobs that can share compute; used by one thread at a time."""
 
     @abstractmethod
     def submit(self, ticket: Ticket) -> None:
@@ -157,6 +157,7 @@ class SampledLane(Lane):
                 works.add(work)
         if not works:
             self.forget(ticket)
+            ticket.cancelled = True
             ticket.tell(None)
 
     def _count(self, votes: int) -> None:
@@ -206,7 +207,8 @@ class SharedVoting:
         self._arrived: list[Ticket] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lanes: dict[Any, Lane] = {}
-        self._closing = self._stirred = False
+        self._lanes_lock = threading.Lock()
+        self._closing = self._stirred = self._due = False
         self.workers, self.casters = workers, None  # type: int, Casters | None
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
         self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
@@ -214,7 +216,7 @@ class SharedVoting:
     def start(self, network: Network) -> None:
         """Begin to cast votes with this network."""
         if self.workers > 1:
-            self.casters = Casters(network, self.workers, self.threads, self._stir)
+            self.casters = Casters(network, self.workers, self.threads, self._turn)
         self._thread.start()
 
     def close(self) -> None:
@@ -238,11 +240,9 @@ class SharedVoting:
 
     def cancel(self, ticket: Ticket) -> None:
         """Let a job go; it is told nothing more, but for what is being counted now."""
+        if ticket.cancelled:
+            return
         ticket.cancelled = True
-        self._stir()
-
-    def _stir(self) -> None:
-        """Let the voting thread look at its lanes."""
         with self._wake:
             self._stirred = True
             self._wake.notify()
@@ -301,23 +301,49 @@ class SharedVoting:
     def _loop(self) -> None:
         while True:
             with self._wake:
-                while not (self._stirred or self._arrived or self._calls or self._closing) and all(
-                    lane.waiting for lane in self._lanes.values()
-                ):
+                while not (self._stirred or self._arrived or self._calls or self._closing) and self._idle:
                     self._wake.wait()
                 self._stirred = False
                 arrived, self._arrived = self._arrived, []
                 calls, self._calls = self._calls, []
                 if self._closing:
                     break
-            with self._model:
-                for function, future in calls:
-                    _call(function, future)
+            if self.casters is None:
+                with self._model:
+                    self._answer(calls)
+                    self._turn(arrived)
+                continue
+            if calls:
+                with self._model:
+                    self._answer(calls)
+            self._turn(arrived)
+        with self._lanes_lock:
+            self._end([*arrived, *(t for lane in self._lanes.values() for t in lane.tickets)], calls)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether the voting thread has nothing to do before it is told something."""
+        return self.casters is not None or all(lane.waiting for lane in self._lanes.values())
+
+    def _answer(self, calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
+        for function, future in calls:
+            _call(function, future)
+
+    def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
+        """Take jobs in, and let every lane do what it can; called by whoever has cast a shape too, since waking another thread for
+        it costs more. Where another thread does so already, it does it once more."""
+        if arrived:
+            with self._lanes_lock:
                 for ticket in arrived:
                     self._enter(ticket)
+        self._due = True
+        while self._due and not self._closing and self._lanes_lock.acquire(blocking=False):
+            try:
+                self._due = False
                 for key, lane in list(self._lanes.items()):
                     self._step(key, lane)
-        self._end([*arrived, *(t for lane in self._lanes.values() for t in lane.tickets)], calls)
+            finally:
+                self._lanes_lock.release()
 
     def _end(self, tickets: list[Ticket], calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
         for ticket in tickets:
