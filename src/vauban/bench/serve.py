@@ -41,7 +41,18 @@ def measure(
     with running(desk) as url:
         bare = _Bare(desk)
         bare.rate(0.5)
-        names = ("bare", "served", "ratio", "cpu_ratio", "bare_us", "served_us", "clients_us", "single", "many", "at_once")
+        names = (
+            "bare",
+            "served",
+            "ratio",
+            "cpu_ratio",
+            "bare_us",
+            "served_us",
+            "clients_us",
+            "single",
+            "many",
+            "at_once",
+        )
         found: dict[str, list[Any]] = {name: [] for name in names}
         for _ in range(rounds):
             before = bare.rate(seconds / 2)

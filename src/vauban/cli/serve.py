@@ -132,7 +132,7 @@ def make_desk(
 
     try:
         from vauban.service.desk import Desk
-        from vauban.service.served import Served, service_block, service_shape, service_workers, split_threads
+        from vauban.service.served import Served, service_block, service_shape, split_threads
     except ImportError:
         raise MissingExtra("FastAPI, uvicorn and prometheus-client", "serve", "a service") from None
     example = None if data is None else load_some(data, 1, 1)

@@ -1,7 +1,7 @@
 """Threads that cast compute shapes side by side, each with a network of its own whose tensors are those of the others.
 
-Many small networks use several processors better this way than by splitting each operation between them: nobody waits at the end of
-every operation, and noise, counting and the network of different shapes overlap.
+Small networks use several processors better this way than by splitting each operation between them: no thread waits for
+another at the end of every operation, and noise, network and counting of different shapes overlap.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from vauban.votes import Tally
 
 if TYPE_CHECKING:
     from vauban.engine.casters import Casters
-    from vauban.engine.sampler import Answer
-    from vauban.engine.sampler import Sampler
+    from vauban.engine.sampler import Answer, Sampler
 
 _FIRST = 100  # votes before which an urgent input is served ahead of all that have more
 _AHEAD = 1e9  # more than any share
@@ -127,7 +126,7 @@ class PooledScheduler(SharedScheduler):
         return not (room and self._ready) and not (self._being_cast and self._being_cast[0][1].done())
 
     def step(self) -> list[tuple[SharedWork, Tally, bool]]:
-        """Count the shapes that are cast and compose new ones; every tally that was reached, and whether it is its input's last."""
+        """Count shapes that are cast and compose new ones; every tally that was reached, and whether it is its input's last."""
         found = []
         while self._being_cast and self._being_cast[0][1].done():
             shape, answer = self._being_cast.popleft()

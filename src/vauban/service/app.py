@@ -188,8 +188,8 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
     ) -> StreamingResponse:
         """How far one input may be changed while its label stays, or stays among the top k: events while the radius grows.
 
-        Above k=1 a sampled smoothing needs the label. The last event holds the files of a sealed run folder, which `vauban verify`
-        accepts.
+        Above k=1 a sampled smoothing needs the label. The last event holds the files of a sealed run folder, which
+        `vauban verify` accepts.
         """
         hold = desk.admitted()
         hold.__enter__()

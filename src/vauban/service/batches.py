@@ -81,7 +81,9 @@ class Batches:
         threads = manifests.read(entry.run).compute.threads
         if threads != self._voting.threads:
             LOG.warning(
-                "batch %s waits for a service whose workers have %d threads (OMP_NUM_THREADS, --workers)", entry.id, threads
+                "batch %s waits for a service whose workers have %d threads (OMP_NUM_THREADS, --workers)",
+                entry.id,
+                threads,
             )
         return threads == self._voting.threads
 

@@ -43,8 +43,8 @@ class Unwell(VaubanError):
 class Desk:
     """One service: takes requests in, keeps their records, and says how it is.
 
-    `on`: where batches vote; None is here, beside requests. `classes`: their names, numbers if there are none. `workers`: how many
-    compute shapes are cast at a time.
+    `on`: where batches vote; None is here, beside requests. `classes`: their names, numbers if there are none. `workers`: how
+    many compute shapes are cast at a time.
     """
 
     def __init__(

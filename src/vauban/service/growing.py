@@ -210,9 +210,7 @@ async def _done(served: Served, voting: SharedVoting, growing: Growing, began: f
     return {**state, "claim": claim, "files": files}
 
 
-def _sealed(
-    served: Served, asked: Asked, probed: tuple[str, str, str]
-) -> tuple[str, Certificates, dict[str, str]]:
+def _sealed(served: Served, asked: Asked, probed: tuple[str, str, str]) -> tuple[str, Certificates, dict[str, str]]:
     """The claim in words, the certificates, and the files of the run folder."""
     record = served.record(asked, probed)
     certs = record.certificates()

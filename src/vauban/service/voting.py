@@ -22,7 +22,7 @@ from vauban.errors import VaubanError
 from vauban.service.turns import FairLock, Guest
 from vauban.votes import CountRequests, Record
 
-S, T = TypeVar("S"), TypeVar("T")
+T = TypeVar("T")
 Item = tuple[int, Record, bool]
 """An item's key, a record, and whether it is the item's last, as an executor yields them."""
 
@@ -104,9 +104,7 @@ class SampledLane(Lane):
     def __init__(self, sampler: Sampler, casters: Casters | None = None):
         self._counted = 0
         self._scheduler = (
-            SharedScheduler(sampler, self._count)
-            if casters is None
-            else PooledScheduler(sampler, casters, self._count)
+            SharedScheduler(sampler, self._count) if casters is None else PooledScheduler(sampler, casters, self._count)
         )
         self._blocks = sampler.blocks
         self._left: dict[Ticket, deque[Any]] = {}
@@ -257,7 +255,7 @@ class SharedVoting:
             self._wake.notify()
         return future
 
-    def use(self, sampler: S, function: Callable[[S], T]) -> Future[T]:
+    def use(self, sampler: Any, function: Callable[[Any], T]) -> Future[T]:
         """Let a function use a sampler or enumerator: in a thread that casts shapes, if there are any, else as `call` does."""
         if self.casters is None or not isinstance(sampler, Sampler):
             return self.call(lambda: function(sampler))
@@ -330,8 +328,8 @@ class SharedVoting:
             _call(function, future)
 
     def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
-        """Take jobs in, and let every lane do what it can; called by whoever has cast a shape too, since waking another thread for
-        it costs more. Where another thread does so already, it does it once more."""
+        """Take jobs in, and let every lane do what it can. Whoever has cast a shape calls it too, since waking another thread
+        costs more; where another thread is at it already, that one does it once more."""
         if arrived:
             with self._lanes_lock:
                 for ticket in arrived:
@@ -360,9 +358,7 @@ class SharedVoting:
             else:
                 key = "exact"
             if key not in self._lanes:
-                self._lanes[key] = (
-                    SampledLane(sampler, self.casters) if isinstance(sampler, Sampler) else ExactLane()
-                )
+                self._lanes[key] = SampledLane(sampler, self.casters) if isinstance(sampler, Sampler) else ExactLane()
             self._lanes[key].submit(ticket)
         except Exception as problem:
             ticket.tell(problem)
