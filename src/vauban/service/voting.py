@@ -1,4 +1,4 @@
-"""One thread that casts the votes of all requests: those of sampled smoothings in shared shapes, those of exact ones in turn."""
+"""Casts the votes of all requests: those of sampled smoothings in shared shapes, those of exact ones in turn."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class SharedVoting:
     """The thread that uses the model. Others give it jobs and functions, or borrow the model with `guest`.
 
     `on_votes`: called with the number of votes as they are counted. `workers`: how many shapes are cast at a time; 1: this thread
-    casts them, else as many others do, with copies of the model, and this one composes and counts.
+    casts them. Else as many others cast them, with copies of the model, count them and compose the next; this one takes jobs in.
     """
 
     def __init__(self, on_votes: Callable[[int], None] = lambda votes: None, workers: int = 1):
@@ -265,7 +265,7 @@ class SharedVoting:
             return self.casters.use(sampler, function)
 
     def guest(self) -> Guest:
-        """Context in which the caller's thread may use the model itself; voting waits."""
+        """Context in which the caller's thread may use the model itself; functions wait, and votes unless workers cast them."""
         return Guest(self._model)
 
     def executor(self, guest: Guest, stopped: Callable[[], None]) -> Callable[[VotingJob], Iterator[Item]]:
