@@ -340,6 +340,8 @@ class SharedVoting:
                 self._due = False
                 for key, lane in list(self._lanes.items()):
                     self._step(key, lane)
+                if self.casters is not None and not all(lane.waiting for lane in self._lanes.values()):
+                    self._due = True  # an input that ended made room for the next one, which nobody has composed yet
             finally:
                 self._lanes_lock.release()
 
