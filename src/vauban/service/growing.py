@@ -153,8 +153,9 @@ async def certify_events(
         if views:
             shown = await asyncio.wrap_future(voting.call(lambda: served.shown_views(asked, views)))
             yield "views", {"views": shown[0].tolist(), "votes": shown[1]}
-        voting.submit(ticket)
-        going = True
+        going = time.monotonic() - began < seconds
+        if going:
+            voting.submit(ticket)
         while going:
             items = await inbox.take(began + seconds - time.monotonic(), growing.next_votes)
             for item in items:
