@@ -89,7 +89,7 @@ class Client:
     ) -> RemoteCertificate:
         """The certificate of an input (an array, or the path of a picture).
 
-        `asked`: seconds, votes, radius, alpha, n0, label, views, keep. `on_event` is called with every event as it comes.
+        `asked`: seconds, votes, radius, alpha, n0, label, k, views, keep. `on_event` is called with every event as it comes.
         """
         for name, content in self.events(x, **asked):
             if on_event is not None:

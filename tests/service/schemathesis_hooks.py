@@ -1,4 +1,5 @@
-"""What Schemathesis cannot know from the description: what an array is, and which radius a number of votes can reach."""
+"""What Schemathesis cannot know from the description: what an array is, which radius a number of votes can
+reach, and what needs a label."""
 
 import io
 
@@ -21,11 +22,14 @@ schemathesis.openapi.media_type(
 
 @schemathesis.hook
 def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> bool:
-    """Leave out radii of batches that their n and alpha may not reach, which are refused by a sentence that says so."""
+    """Leave out what a sentence refuses: radii of batches that their n and alpha may not reach, and a top k without a label."""
+    query = case.query or {}
     try:
-        radius = float((case.query or {}).get("radius", 0.0))
+        radius, k = float(query.get("radius", 0.0)), int(query.get("k", 1))
     except (TypeError, ValueError):  # which is refused for what it is
         return True
+    if case.operation.path == "/certify":
+        return k <= 1 or "label" in query
     return case.operation.path != "/batch" or not radius >= 1e-3
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from service_world import BRIGHT, World, half_spaces, service
 
 from vauban.client import Client, RemoteCertificate, ServiceError, save_files
@@ -79,6 +80,31 @@ def test_records_of_requests_that_shared_shapes_replay(world: World, tmp_path: P
     assert len(commitments) == len(pictures)
 
 
+def test_records_of_several_workers_replay(tmp_path: Path) -> None:
+    class Cut(torch.nn.Module):
+        def forward(self, views: torch.Tensor) -> torch.Tensor:
+            return half_spaces(views)
+
+    pictures = [np.full((1, 2, 2), 40 * i, dtype=np.uint8) for i in range(6)]
+    found: dict[int, RemoteCertificate] = {}
+    with service(tmp_path / "served", model=Cut(), workers=2) as world:
+        threads = [
+            threading.Thread(target=lambda i=i: found.update({i: world.client.certify(pictures[i], votes=500)}))
+            for i in range(len(pictures))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        batch = world.client.batch(np.stack(pictures), n=1_000)
+        assert batch.wait(60)["decided"] == len(pictures)
+        batch.save(tmp_path / "batch").verify()
+    for i, one in found.items():
+        one.save(tmp_path / str(i))
+        assert replay(tmp_path / str(i), Cut(), pictures[i][None]).votes >= one.votes
+    assert len(found) == len(pictures)
+
+
 def test_a_request_stops_at_its_radius(world: World) -> None:
     few = world.client.certify(BRIGHT, radius=0.01)
     assert few.radius is not None
@@ -135,6 +161,24 @@ def test_the_page_is_there_and_may_load_nothing_else(world: World) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
+def test_top_k_is_certified_for_a_given_label_and_predicted(world: World, tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    between = np.full((1, 2, 2), 64, dtype=np.uint8)
+    top = world.client.certify(between, votes=2_000, label=1, k=2, on_event=lambda _, event: told.append(event))
+    assert told[0]["settings"]["k"] == 2
+    run = top.save(tmp_path / "run")
+    run.verify()
+    assert run.certificates().k == 2
+    first = world.client.certify(between, votes=2_000, label=1)
+    assert top.radius is not None
+    assert first.radius is None or first.radius < top.radius
+    assert "2" in top.claim
+    with pytest.raises(ServiceError, match="422.*label="):
+        world.client.certify(between, k=2)
+    found = world.client.predict(between, k=2)
+    assert found["abstained"] or sorted(found["labels"]) == [0, 1]
+
+
 def test_an_exact_smoothing_is_certified_without_probability(tmp_path: Path) -> None:
     with service(tmp_path / "served", smoothing="splitting:sigma=0.3") as world:
         found = world.client.certify(BRIGHT, views=4)
@@ -150,8 +194,6 @@ def test_an_exact_smoothing_is_certified_without_probability(tmp_path: Path) -> 
 
 
 def test_a_model_that_changes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     class Shifted(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -15,7 +15,7 @@ from vauban.errors import BadInput
 from vauban.laws import law
 from vauban.laws.gaussian import GaussianLaw
 from vauban.laws.topk import probability_needed, radius_of_label
-from vauban.stopping import POLICIES, Anytime, Fixed, FixedRule, Grid, GridRule, Rule, Target
+from vauban.stopping import POLICIES, Anytime, AnytimeRule, Fixed, FixedRule, Grid, GridRule, Rule, Target
 from vauban.stopping import policy as stop
 
 LAWS = (
@@ -347,3 +347,11 @@ def test_going_on_look_by_look_is_the_decision_about_all_looks(text: str, spec: 
                 break
         seen.add(len(wins))
     assert len(seen) > 4 or text in ("anytime", "fixed")
+
+
+def test_votes_that_an_endless_rule_surely_needs_end_at_its_last_look() -> None:
+    endless = AnytimeRule(law("gaussian:sigma=0.25"), 0.01)
+    assert endless.sure_votes(2_000) == max(endless.looks_until(2_000)) <= 2_000 < endless.next_look(2_000)
+    assert endless.sure_votes(5) == 0
+    may_stop = AnytimeRule(law("ablation:retained=75,features=784"), 0.01)
+    assert may_stop.sure_votes(2_000) == 0

@@ -1,7 +1,8 @@
 """Clients of a service under load, in a process of their own: python -m vauban.bench.serve_load URL CLIENTS VOTES SECONDS SPREAD
 INPUTS, where INPUTS is a file of numpy.save with one input for each client.
 
-Prints a JSON list for each finished request: when it began, the seconds to its first radius (null if it got none) and to its end.
+Prints a JSON list for each finished request: when it began, the seconds to its first radius (null if it got none) and to its end,
+and the processor seconds that this process has used by then.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main(url: str, clients: int, votes: int, seconds: float, spread: float, inpu
                 print(problem, file=sys.stderr)
                 return
             with printing:
-                print(json.dumps([start - began, first, time.monotonic() - start]), flush=True)
+                print(json.dumps([start - began, first, time.monotonic() - start, time.process_time()]), flush=True)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
     for thread in threads:

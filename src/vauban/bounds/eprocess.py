@@ -18,6 +18,7 @@ grows, {p: E_t(p) >= 1/alpha} is (0, p*], and p* is a lower confidence bound tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,11 +42,22 @@ def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
     if not ((p >= 0) & (p < 1)).all():
         raise BadInput("p must be a probability of at least 0 and below 1")
     with np.errstate(divide="ignore", invalid="ignore"):
-        posterior_tail = np.log(betaincc(N + 0.5, t - N + 0.5, p))
+        return _log_e_of(N, t)(p)
+
+
+def _log_e_of(N: NDArray[np.int64], t: NDArray[np.int64]) -> Callable[[Floats], Floats]:
+    """`log_e` as a function of p, with what does not depend on p computed once; the caller silences NumPy's warnings."""
+    won, lost, missed = N + 0.5, t - N + 0.5, t - N
+    constant, rounding = betaln(won, lost), LOG_SUM * (t + 1.0) * np.log(t + 3.0)
+
+    def value(p: Floats) -> Floats:
+        posterior_tail = np.log(betaincc(won, lost, p))
         prior_tail = np.log(2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
-        value = betaln(N + 0.5, t - N + 0.5) + posterior_tail - prior_tail - xlogy(N, p) - xlog1py(t - N, -p)
-        value = value - TAIL - LOG_SUM * (t + 1.0) * np.log(t + 3.0)
-    return np.where(np.isnan(value), -np.inf, value)
+        found = constant + posterior_tail - prior_tail - xlogy(N, p) - xlog1py(missed, -p)
+        found = found - TAIL - rounding
+        return np.where(np.isnan(found), -np.inf, found)
+
+    return value
 
 
 def lower_bound(wins: ArrayLike, votes: ArrayLike, alpha: float) -> Floats:
@@ -110,16 +122,17 @@ def least_votes(p: float, alpha: float) -> int:
 
 def _root(wins: NDArray[np.int64], votes: NDArray[np.int64], target: float) -> Floats:
     """For each pair a p with log E >= target, close to the largest such p. wins > 0."""
-    N, t = wins.astype(float), votes.astype(float)
-    z_squared = 2 * (target + np.log(t + 1) / 2)
-    p = (N + z_squared / 2 - np.sqrt(z_squared * (N * (t - N) / t + z_squared / 4))) / (t + z_squared)
-    for _ in range(_NEWTON_STEPS):
-        value = log_e(wins, votes, p)
-        hazard = np.sqrt(p * (1 - p)) / (2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
-        slope = hazard * -np.expm1(-np.maximum(value, 0.0)) - (N - t * p)
-        step = np.where(slope < 0, (value - target) / slope, 1.0)
-        p = np.clip(expit(logit(p) - np.clip(step, -2.0, 2.0)), 1e-300, 1 - 2.0**-53)
-    return move_to_safe_side(p, lambda q: log_e(wins, votes, np.minimum(q, 1 - 2.0**-53)) >= target, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        N, t, log_e = wins.astype(float), votes.astype(float), _log_e_of(wins, votes)
+        z_squared = 2 * (target + np.log(t + 1) / 2)
+        p = (N + z_squared / 2 - np.sqrt(z_squared * (N * (t - N) / t + z_squared / 4))) / (t + z_squared)
+        for _ in range(_NEWTON_STEPS):
+            value, half = log_e(p), np.sqrt(1 - p)
+            hazard = np.sqrt(p * (1 - p)) / (2 * np.arctan2(half, np.sqrt(p)))
+            slope = hazard * -np.expm1(-np.maximum(value, 0.0)) - (N - t * p)
+            step = np.where(slope < 0, (value - target) / slope, 1.0)
+            p = (expit(logit(p) - step.clip(-2.0, 2.0))).clip(1e-300, 1 - 2.0**-53)
+        return move_to_safe_side(p, lambda q: log_e(np.minimum(q, 1 - 2.0**-53)) >= target, -1)
 
 
 def _checked(wins: ArrayLike, votes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -9,6 +9,7 @@ import typer
 
 from vauban.cli import common
 from vauban.cli.common import example
+from vauban.cli.serve import WorkersOption
 
 
 @example("vauban bench serve", "vauban bench serve --model resnet18:channels=3,classes=10 --data cifar10:path=data")
@@ -22,8 +23,9 @@ def serve(
     votes: Annotated[int, typer.Option(min=100, help="votes of one request")] = 2000,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
     block: Annotated[
-        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")
+        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [by rows]")
     ] = None,
+    workers: WorkersOption = None,
     precision: common.PrecisionOption = "fp32",
     backend: common.BackendOption = None,
     device: common.DeviceOption = "auto",
@@ -56,6 +58,7 @@ def serve(
             limits=Limits(queue=2 * clients, seconds=600.0),
             rows=rows,
             block=block,
+            workers=workers,
             precision=precision,
             backend=backend,
             device=common.pick_device(device),
@@ -70,13 +73,15 @@ def serve(
         ["bare forward passes, views per second", f"{found['bare']:,.0f}"],
         [f"{clients} clients, votes per second", f"{found['served']:,.0f}"],
         ["clients / bare", f"{found['served_to_bare']:.3f}"],
-        ["the same by processor time of the voting thread", f"{found['served_to_bare_busy']:.3f}"],
+        ["the same by processor time of the service's process", f"{found['served_to_bare_cpu']:.3f}"],
+        ["the same with the processor time of the clients", f"{found['served_to_bare_cpu_with_clients']:.3f}"],
         ["first radius, one client, median", f"{found['single_first_radius'] * 1000:,.0f} ms"],
         [f"first radius, {clients} clients, 95 % within", f"{found['p95_first_radius'] * 1000:,.0f} ms"],
         ["that / one client", f"{found['p95_to_single']:.2f}"],
         [f"first radius, {clients} at once, 95 % within", f"{found['p95_at_once'] * 1000:,.0f} ms"],
         ["that / one client", f"{found['at_once_to_single']:.2f}"],
     ]
-    how = f"{found['rows']} rows in blocks of {found['block']}, {found['threads']} threads, {precision}"
+    how = f"{found['rows']} rows in blocks of {found['block']}, {found['workers']} at a time"
+    how = f"{how}, each with {found['threads']} threads, {precision}"
     asked = f"{found['requests']} requests of {found['votes']} votes"
     common.print_table([f"{found['model']} on {found['device']}, {how}", asked], table)

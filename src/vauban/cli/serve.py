@@ -18,6 +18,11 @@ InputOption = Annotated[
     str | None, typer.Option("--input", help="shape of one input, such as 3x32x32 or 20 [that of --data, or 1x28x28]")
 ]
 
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="compute shapes cast at a time; processors are shared among them [by size]"),
+]
+
 
 @example(
     "vauban serve --smoothing gaussian:sigma=0.5",
@@ -55,8 +60,9 @@ def serve(
     ] = 16_000_000,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
     block: Annotated[
-        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [rows / 10]")
+        int | None, typer.Option(min=1, help="consecutive views of one input in a shape [by rows]")
     ] = None,
+    workers: WorkersOption = None,
     precision: common.PrecisionOption = "fp32",
     backend: common.BackendOption = None,
     device: common.DeviceOption = "auto",
@@ -81,6 +87,7 @@ def serve(
         limits=limits,
         rows=rows,
         block=block,
+        workers=workers,
         precision=precision,
         backend=backend,
         device=common.pick_device(device),
@@ -112,8 +119,9 @@ def make_desk(
     backend: str | None,
     device: str,
     allow_random: bool = False,
+    workers: int | None = None,
 ) -> Desk:
-    """The service of these options."""
+    """The service of these options; torch's threads are shared among its workers."""
     from vauban.data import load_some
     from vauban.errors import BadInput, MissingExtra
     from vauban.models import load as load_model
@@ -124,7 +132,7 @@ def make_desk(
 
     try:
         from vauban.service.desk import Desk
-        from vauban.service.served import Served, service_shape
+        from vauban.service.served import Served, service_block, service_shape, split_threads
     except ImportError:
         raise MissingExtra("FastAPI, uvicorn and prometheus-client", "serve", "a service") from None
     example = None if data is None else load_some(data, 1, 1)
@@ -153,13 +161,14 @@ def make_desk(
         num_classes=classes,
         device=device,
         rows=rows or chosen_rows,
-        block=block or (chosen_block if rows is None else max(1, rows // 10)),
+        block=block or (chosen_block if rows is None else service_block(rows)),
         precision=precision,
         backend=backend,
         input_range=read_range(input_range),
     )
     names = None if example is None or example.num_classes != smoothed.num_classes else example.class_names
-    return Desk(Served(smoothed, shape), runs, limits, on=on, classes=names)
+    shapes = split_threads(smoothed, shape, workers)
+    return Desk(Served(smoothed, shape), runs, limits, on=on, classes=names, workers=shapes)
 
 
 def read_shape(text: str) -> tuple[int, ...]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vauban.engine.scheduler import Scheduler, Work, _Input
+from vauban.engine.scheduler import Scheduler, Work, _Input, _Placed
 from vauban.votes import Tally
 
 if TYPE_CHECKING:
-    from vauban.engine.sampler import Sampler
+    from vauban.engine.casters import Casters
+    from vauban.engine.sampler import Answer, Sampler
 
-_FIRST = 100  # counted votes before which an urgent input is served ahead of all that have more
+_FIRST = 100  # votes before which an urgent input is served ahead of all that have more
 _AHEAD = 1e9  # more than any share
 _STEP_SECONDS = 0.02  # about how long one step may take: a new caller waits no longer than this before its first block
 
@@ -50,6 +53,11 @@ class SharedScheduler(Scheduler):
         """Whether there is an input that needs votes."""
         return bool(self._here)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a step has nothing to do until a shape that is being cast is done."""
+        return not self.busy
+
     def admit(self, work: SharedWork) -> bool:
         """Take an input in; False if it needs no votes."""
         one = _Input(next(self._orders), work, self._sampler.block_size, self._sampler.num_classes)
@@ -80,19 +88,50 @@ class SharedScheduler(Scheduler):
         found = [(one.work, tally, last) for one, tally, last in self._advance(shapes)]
         if shapes:
             self._shape_seconds = (self._shape_seconds + (time.monotonic() - began) / len(shapes)) / 2
+        return self._without_ended(found)
+
+    def _without_ended(self, found: list[Any]) -> list[tuple[SharedWork, Tally, bool]]:
+        """The same tallies; inputs that had their last one are let go."""
         for work, _, last in found:
             if last:
-                self.drop(work)  # type: ignore[arg-type]
-        return found  # type: ignore[return-value]
+                self.drop(work)
+        return found
 
     def _turn(self, one: _Input) -> float:
         """Before all others while an urgent input has few votes, the fewest first; then by its share of what was cast since."""
         work = one.work
         assert isinstance(work, SharedWork)
         assert one.request is not None
-        if work.urgent and (one.request.stage == "choose" or one.counted < _FIRST):
+        if work.urgent and (one.request.stage == "choose" or one.sent < _FIRST):
             return one.blocks_sent - _AHEAD
         used = work.cost * one.blocks_sent
         start = self._start.setdefault(one.order, self._now - used)
         self._now = max(self._now, start + used - work.cost)
         return start + used
+
+
+class PooledScheduler(SharedScheduler):
+    """A shared scheduler whose shapes are cast by threads. As many shapes as there are threads, and one more, are being cast at a
+    time; they are counted in the order in which they were composed, so threads change no tally."""
+
+    def __init__(self, sampler: Sampler, casters: Casters, on_votes: Callable[[int], None] | None = None):
+        super().__init__(sampler, on_votes)
+        self._casters, self._samplers = casters, casters.samplers(sampler)
+        self._most = len(self._samplers) + 1
+        self._being_cast: deque[tuple[list[_Placed], Future[Answer]]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        room = len(self._being_cast) < self._most
+        return not (room and self._ready) and not (self._being_cast and self._being_cast[0][1].done())
+
+    def step(self) -> list[tuple[SharedWork, Tally, bool]]:
+        """Count shapes that are cast and compose new ones; every tally that was reached, and whether it is its input's last."""
+        found = []
+        while self._being_cast and self._being_cast[0][1].done():
+            shape, answer = self._being_cast.popleft()
+            found += [(one.work, tally, last) for one, tally, last in self._count(shape, answer.result())]
+        while len(self._being_cast) < self._most and (shape := self._compose(iter(()))):
+            blocks = [placed.block(None) for placed in shape]
+            self._being_cast.append((shape, self._casters.cast(self._samplers, blocks)))
+        return self._without_ended(found)

@@ -38,6 +38,8 @@ def radius(law: Law, p_label: ArrayLike, p_sums: ArrayLike) -> Floats:
 def _bisected(law: Law, p_label: Floats, p_sums: Floats) -> Floats:
     low = np.zeros(len(p_label))
     certified = stays_in_top_k(law, p_label, p_sums, low)
+    if not certified.any():
+        return np.full(len(p_label), np.nan)
     high = np.full(len(p_label), min(law.scale, law.max_distance))
     while (growing := stays_in_top_k(law, p_label, p_sums, high) & (high < law.max_distance)).any():
         low, high = np.where(growing, high, low), np.where(growing, np.minimum(2 * high, law.max_distance), high)

@@ -182,19 +182,21 @@ def _add_answers(api: FastAPI, desk: Desk) -> None:
         alpha: Alpha = 0.001,
         n0: Annotated[int | None, Query(ge=1, le=10_000, description="uncounted votes that choose the label")] = None,
         label: Annotated[int | None, Query(ge=0, lt=classes, description="certify this label")] = None,
+        k: Annotated[int, Query(ge=1, lt=classes, description="certify that it stays among the top k")] = 1,
         views: Annotated[int, Query(ge=0, le=16, description="views to show, with their votes")] = 0,
         keep: Annotated[bool, Query(description="keep the record among the runs of the service")] = False,
     ) -> StreamingResponse:
-        """How far one input may be changed while its label stays: server-sent events while the radius grows.
+        """How far one input may be changed while its label stays, or stays among the top k: events while the radius grows.
 
-        The last event holds the files of a sealed run folder, which `vauban verify` accepts.
+        Above k=1 a sampled smoothing needs the label. The last event holds the files of a sealed run folder, which
+        `vauban verify` accepts.
         """
         hold = desk.admitted()
         hold.__enter__()
         try:
             batch = await read(request, label)
             await desk.ready(batch)
-            asked = served.certifying(batch, alpha, n0)
+            asked = served.certifying(batch, alpha, n0, k)
         except BaseException:
             hold.__exit__(None, None, None)
             raise
@@ -227,7 +229,7 @@ async def _vote(desk: Desk, asked: Asked) -> None:
     try:
         done = False
         while not done:
-            for item in await inbox.take(desk.limits.seconds):
+            for item in await inbox.take(desk.limits.seconds, desk.limits.votes + 1):
                 if isinstance(item, Exception):
                     raise item
                 if item is None:

@@ -80,7 +80,11 @@ class Batches:
             return True
         threads = manifests.read(entry.run).compute.threads
         if threads != self._voting.threads:
-            LOG.warning("batch %s waits for a service with OMP_NUM_THREADS=%d", entry.id, threads)
+            LOG.warning(
+                "batch %s waits for a service whose workers have %d threads (OMP_NUM_THREADS, --workers)",
+                entry.id,
+                threads,
+            )
         return threads == self._voting.threads
 
     def _work(self, entry: Entry) -> None:

@@ -43,7 +43,8 @@ class Unwell(VaubanError):
 class Desk:
     """One service: takes requests in, keeps their records, and says how it is.
 
-    `on`: where batches vote; None is here, beside requests. `classes`: their names, numbers if there are none.
+    `on`: where batches vote; None is here, beside requests. `classes`: their names, numbers if there are none. `workers`: how
+    many compute shapes are cast at a time.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Desk:
         *,
         on: str | None = None,
         classes: tuple[str, ...] | None = None,
+        workers: int = 1,
     ):
         self.served, self.limits, self.metrics = served, limits or Limits(), Metrics()
-        self.voting = SharedVoting(self.metrics.votes.inc)
+        self.voting = SharedVoting(self.metrics.votes.inc, workers)
         self.folder = ServiceFolder(folder, self.limits.kept)
         self.batches = Batches(served, self.voting, self.folder, on)
         self.problem: str | None = None
@@ -67,7 +69,8 @@ class Desk:
     def start(self) -> None:
         """Check the model, begin to vote, and resume batches."""
         self.served.check()
-        self.voting.start()
+        self.voting.start(self.served.smoothed.network)
+        self._check_workers()
         self.batches.start()
 
     def close(self) -> None:
@@ -107,6 +110,12 @@ class Desk:
     def _check(self) -> None:
         if self.served.due:
             self.served.check()
+            self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Check that the workers' copies of the model, all at once, score views as the model does."""
+        if self.voting.casters is not None:
+            self.voting.casters.check(*self.served.example())
 
     async def noted(self, events: AsyncIterator[Event], keep: bool) -> AsyncIterator[Event]:
         """The events of a request, with its record kept if asked for, and with the time to its first radius counted."""

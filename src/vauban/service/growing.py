@@ -13,41 +13,58 @@ from typing import Any
 
 import numpy as np
 
+from vauban.certificates import Certificates
 from vauban.errors import Incomplete, VaubanError
 from vauban.report.numbers import radius_text
 from vauban.service.served import Asked, Served, record_files
 from vauban.service.voting import Item, SharedVoting, Ticket
 from vauban.stopping.anytime import AnytimeRule
+from vauban.votes import Tally
 
 LOG = logging.getLogger("vauban.service")
 
 Event = tuple[str, dict[str, Any]]
 
-_GROWTH = 1.3  # how many times more votes a new radius needs
+_GROWTH = 1.5  # how many times more votes a new radius needs
 _PAUSE = 0.1  # seconds between two events at least
 
 
 class Inbox:
-    """Items that the voting thread tells, for a coroutine that waits for them."""
+    """Items that the voting thread tells, for a coroutine that waits for them.
+
+    The coroutine is woken for counts of at least as many votes as it waits for, for the end of a job, and for what is no count:
+    waking it costs as much as a vote or more, and most counts change nothing that a caller is told.
+    """
 
     def __init__(self) -> None:
         self._loop, self._fresh = asyncio.get_running_loop(), asyncio.Event()
         self._items: deque[Item | Exception | None] = deque()
+        self._votes = 0
 
     def tell(self, item: Item | Exception | None) -> None:
-        """Called in the voting thread."""
+        """Called in a thread that votes."""
         self._items.append(item)
+        if not self._due(item):
+            return
         try:
             self._loop.call_soon_threadsafe(self._fresh.set)
         except RuntimeError:  # the loop has ended, and with it whoever waited
             return
 
-    async def take(self, seconds: float) -> list[Item | Exception | None]:
-        """All items that came, after waiting for one at most so long."""
+    def _due(self, item: Item | Exception | None) -> bool:
+        if not isinstance(item, tuple) or not isinstance(item[1], Tally):
+            return True
+        return item[1].stage == "count" and item[1].votes >= self._votes
+
+    async def take(self, seconds: float, votes: int = 0) -> list[Item | Exception | None]:
+        """All items that came, after waiting at most so long for the count of so many votes, or for the end."""
+        self._votes = votes
         try:
-            await asyncio.wait_for(self._fresh.wait(), max(0.0, seconds))
+            if not any(self._due(item) for item in self._items.copy()):
+                async with asyncio.timeout(max(0.0, seconds)):
+                    await self._fresh.wait()
         except TimeoutError:
-            return []
+            pass
         self._fresh.clear()
         found = []
         while self._items:
@@ -79,9 +96,9 @@ class Growing:
         self.votes += len(table)
 
     @property
-    def due(self) -> bool:
-        """Whether there are enough new votes for a new radius: almost a third more, since a bound costs as much as many votes."""
-        return self.votes >= self._shown * _GROWTH
+    def next_votes(self) -> int:
+        """How many votes a new radius needs: half as many again, since telling it costs as much as many votes."""
+        return math.ceil(self._shown * _GROWTH)
 
     def look(self) -> None:
         """Compute the radius of the last look; bounds of all looks hold at once, so the largest so far is used."""
@@ -91,9 +108,9 @@ class Growing:
         rule = self.asked.method.rule  # type: ignore[attr-defined]
         assert isinstance(rule, AnytimeRule)
         assert self.asked.label is not None
-        lower, radius = _bound(rule, self.counts[self.asked.label], self.votes)
+        lower = _bound(rule, self.counts[self.asked.label], self.votes)
         if lower > self.lower:
-            self.lower, self.radius = lower, radius
+            self.lower, self.radius = lower, _radius(rule, lower)
 
     @property
     def text(self) -> str | None:
@@ -102,10 +119,15 @@ class Growing:
 
 
 @lru_cache(10_000)
-def _bound(rule: AnytimeRule, wins: int, votes: int) -> tuple[float, float]:
-    """The lower bound of the label's probability from one look, and its radius; the same looks come again and again."""
-    lower = rule.lower_bound([wins], votes)
-    return float(lower[0]), float(rule.radius(lower)[0])
+def _bound(rule: AnytimeRule, wins: int, votes: int) -> float:
+    """The lower bound of the label's probability from one look; the same looks come again and again."""
+    return float(rule.lower_bound([wins], votes)[0])
+
+
+@lru_cache(10_000)
+def _radius(rule: AnytimeRule, lower: float) -> float:
+    """The radius of a lower bound."""
+    return float(rule.radius(np.array([lower]))[0])
 
 
 async def certify_events(
@@ -131,16 +153,17 @@ async def certify_events(
         if views:
             shown = await asyncio.wrap_future(voting.call(lambda: served.shown_views(asked, views)))
             yield "views", {"views": shown[0].tolist(), "votes": shown[1]}
-        voting.submit(ticket)
-        going = True
+        going = time.monotonic() - began < seconds
+        if going:
+            voting.submit(ticket)
         while going:
-            items = await inbox.take(began + seconds - time.monotonic())
+            items = await inbox.take(began + seconds - time.monotonic(), growing.next_votes)
             for item in items:
                 if isinstance(item, Exception):
                     raise item
             growing.add([item[1] for item in items if isinstance(item, tuple)])
             going = None not in items and time.monotonic() - began < seconds
-            if growing.due or (not going and growing.votes):
+            if growing.votes >= growing.next_votes or (not going and growing.votes):
                 growing.look()
                 yield "radius", _state(growing, began)
             going = going and not (radius is not None and growing.radius >= radius)
@@ -179,11 +202,17 @@ async def _done(served: Served, voting: SharedVoting, growing: Growing, began: f
     asked = growing.asked
     if not asked.method.finished(asked.votes, sealed=True):
         raise Incomplete("the time was too short for a first claim about this input: ask for more seconds")
-    probed = await asyncio.wrap_future(voting.call(lambda: served.probed(asked)))
-    record = await asyncio.to_thread(served.record, asked, probed)
-    certs = await asyncio.to_thread(record.certificates)
-    files = await asyncio.to_thread(record_files, record, certs)
+    sampler, inputs = served.sampler(asked.batch, asked.method), asked.batch.inputs.values
+    probed = await asyncio.wrap_future(voting.use(sampler, lambda own: own.probe_entries(inputs)))
+    claim, certs, files = await asyncio.to_thread(_sealed, served, asked, probed)
     abstained = bool(certs.abstained[0])
     text = None if abstained else radius_text(float(certs.radius[0]), asked.method.law.threat)
-    claim = {**_state(growing, began), "label": int(certs.label[0]), "radius": text, "abstained": abstained}
-    return {**claim, "claim": record.manifest.claim, "files": files}
+    state = {**_state(growing, began), "label": int(certs.label[0]), "radius": text, "abstained": abstained}
+    return {**state, "claim": claim, "files": files}
+
+
+def _sealed(served: Served, asked: Asked, probed: tuple[str, str, str]) -> tuple[str, Certificates, dict[str, str]]:
+    """The claim in words, the certificates, and the files of the run folder."""
+    record = served.record(asked, probed)
+    certs = record.certificates()
+    return record.manifest.claim, certs, record_files(record, certs)

@@ -62,7 +62,8 @@ class Guard:
                     *message.get("headers", []),
                     *((name, value) for name, value in _HEADERS.items() if name not in own),
                 ]
-            await asyncio.wait_for(send(message), self._limits.body_seconds)
+            async with asyncio.timeout(self._limits.body_seconds):
+                await send(message)
 
         try:
             self._check_token(scope)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from vauban.certificates import Certificates
+from vauban.engine.casters import can_be_copied
 from vauban.engine.network import in_precision, votes_of
 from vauban.engine.sampler import choose_rows
 from vauban.engine.scheduler import VotingJob
-from vauban.errors import RunRefused
+from vauban.errors import BadInput, RunRefused
 from vauban.inputs import Batch
 from vauban.laws.exact import ExactLaw
 from vauban.methods import CertifySettings, Method, method_for
@@ -34,17 +35,53 @@ CHOOSING_VOTES = 20
 """Uncounted votes that choose a request's label, unless it says otherwise: few, so that the first radius comes soon."""
 
 _BLOCKS = 10  # blocks of a compute shape, so that many requests are in every forward pass
+_SMALL = 20  # no more blocks where they would be smaller than this, which is enough for a first radius
+_FEWEST = 4  # blocks of a compute shape at least
+_MOST_WORKERS = 8  # beyond which the Python code of the workers waits for each other's
+_LARGE = (
+    2**19
+)  # numbers of a compute shape from which its operations are split between processors, lest it takes too long
 _RECHECK_SECONDS = 600.0  # how often the model's determinism and fingerprint are checked again
 
 
 def service_shape(shape: tuple[int, ...], device: str) -> tuple[int, int]:
-    """Rows and block of the compute shape of a service for inputs of this shape: about ten blocks.
+    """Rows and block of the compute shape of a service for inputs of this shape.
 
-    >>> service_shape((1, 28, 28), "cpu")
-    (100, 10)
+    >>> service_shape((1, 28, 28), "cpu"), service_shape((3, 224, 224), "cpu")
+    ((100, 20), (25, 5))
     """
     rows = choose_rows(torch.Size(shape), torch.device(device))
-    return rows, max(part for part in range(1, rows + 1) if rows % part == 0 and part <= max(1, rows // _BLOCKS))
+    return rows, service_block(rows)
+
+
+def service_block(rows: int) -> int:
+    """The block of a compute shape: a tenth of it, or what is enough for a first radius, so that many requests share it.
+
+    >>> [service_block(rows) for rows in (1, 25, 100, 200, 1000)]
+    [1, 5, 20, 20, 100]
+    """
+    most = max(1, rows // _BLOCKS, min(_SMALL, rows // _FEWEST))
+    return max(part for part in range(1, rows + 1) if rows % part == 0 and part <= most)
+
+
+def service_workers(smoothed: SmoothedClassifier, shape: tuple[int, ...], threads: int) -> int:
+    """How many compute shapes a service casts at a time with so many threads: as many, where shapes are small and sampled."""
+    numbers = (smoothed.rows or 1) * smoothed.smoothing.view_shape(torch.Size(shape)).numel()
+    together = not smoothed.smoothing.law.exact and can_be_copied(smoothed.network)
+    return min(threads, _MOST_WORKERS) if together and numbers <= _LARGE else 1
+
+
+def split_threads(smoothed: SmoothedClassifier, shape: tuple[int, ...], workers: int | None) -> int:
+    """Give each of so many workers (None: `service_workers`) an equal share of torch's threads; their number."""
+    threads = torch.get_num_threads()
+    if workers is not None and workers > 1 and (smoothed.smoothing.law.exact or not can_be_copied(smoothed.network)):
+        raise BadInput(
+            f"workers={workers}: several workers need a torch module on the CPU and a smoothing that samples its views; "
+            "leave workers out"
+        )
+    count = workers or service_workers(smoothed, shape, threads)
+    torch.set_num_threads(max(1, threads // count))
+    return count
 
 
 @dataclass(frozen=True)
@@ -113,15 +150,24 @@ class Served:
         """Whether `template` needs no call of the model."""
         return levels in self._templates
 
-    def _template(self, levels: int | None) -> Manifest:
+    def _example(self, levels: int | None) -> np.ndarray:
+        """An input on the grid, or off it."""
         generator = np.random.default_rng(0)
-        pixels = generator.integers(0, 256, (1, *self.shape), dtype=np.uint8)
+        pixels = generator.integers(0, 256, self.shape, dtype=np.uint8)
         low, high = self.smoothed.input_range or (0.0, 1.0)
-        floats = (low + (high - low) * generator.random((1, *self.shape))).astype(np.float32)
+        floats = (low + (high - low) * generator.random(self.shape)).astype(np.float32)
+        return pixels if levels is not None else floats
+
+    def example(self) -> tuple[Any, torch.Tensor]:
+        """The sampler of requests, and inputs [1, ...] to try it on."""
+        batch = self.collect(self._example(next(iter(self._templates))))
+        return self.sampler(batch, self.certifying(batch).method), batch.inputs.values
+
+    def _template(self, levels: int | None) -> Manifest:
         sampled: dict[str, Any] = (
             {} if self.exact else {"stop": "anytime", "seconds": 3600.0, "on": _first_look, "seed": 0}
         )
-        certs = self.smoothed.certify(floats if levels is None else pixels, label="votes", progress=False, **sampled)
+        certs = self.smoothed.certify(self._example(levels)[None], label="votes", progress=False, **sampled)
         made: Manifest = certs.record.manifest
         return made
 
@@ -133,14 +179,16 @@ class Served:
         """One input [...] as a batch."""
         return self.smoothed.collect(np.asarray(x)[None], None if label is None else [label])
 
-    def certifying(self, batch: Batch, alpha: float | None = None, n0: int | None = None) -> Asked:
-        """A request to certify: under the anytime rule, or exactly."""
+    def certifying(self, batch: Batch, alpha: float | None = None, n0: int | None = None, k: int = 1) -> Asked:
+        """A request to certify that a label stays among the top k: under the anytime rule, or exactly."""
         law, given = self.smoothed.smoothing.law, batch.labels is not None
         sampled: dict[str, Any] = {} if self.exact else {"stop": "anytime", "alpha": alpha}
         if not self.exact and not given:
             sampled["n0"] = n0 or CHOOSING_VOTES
+        if k > 1 and not given and not self.exact:
+            raise BadInput(f"k={k} without a label: votes choose a label for k=1 only; say which one with label=")
         label = "given" if given else "votes"
-        settings = CertifySettings.of(law, self.smoothed.num_classes, label=label, **sampled)
+        settings = CertifySettings.of(law, self.smoothed.num_classes, k=k, label=label, **sampled)
         template = self.template(batch.inputs.levels)
         method = self._method(settings, batch.inputs.levels)
         labels = None if batch.labels is None else batch.labels.tolist()
@@ -160,13 +208,8 @@ class Served:
         deviation = template.inputs.deviation_per_view
         return method_for(settings, template.law(), self.smoothed.num_classes, self.shape, deviation)
 
-    def probed(self, asked: Asked) -> tuple[str, str, str]:
-        """The manifest's entries about probe views of a request's input; calls the model."""
-        entries: tuple[str, str, str] = self.sampler(asked.batch, asked.method).probe_entries(asked.batch.inputs.values)
-        return entries
-
     def record(self, asked: Asked, probed: tuple[str, str, str]) -> RunRecord:
-        """The record of a request whose votes are in."""
+        """The record of a request whose votes are in; `probed`: the sampler's `probe_entries` of its input."""
         template, classes = asked.template, self.smoothed.num_classes
         views, scores, kept = probed
         smoothed, deviation = self.smoothed, template.inputs.deviation_per_view

@@ -1,4 +1,4 @@
-"""One thread that casts the votes of all requests: those of sampled smoothings in shared shapes, those of exact ones in turn."""
+"""Casts the votes of all requests: those of sampled smoothings in shared shapes, those of exact ones in turn."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
+from vauban.engine.casters import Casters
+from vauban.engine.network import Network
 from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import VotingJob
-from vauban.engine.shared import SharedScheduler, SharedWork
+from vauban.engine.shared import PooledScheduler, SharedScheduler, SharedWork
 from vauban.errors import VaubanError
 from vauban.service.turns import FairLock, Guest
 from vauban.votes import CountRequests, Record
@@ -29,7 +32,7 @@ class Stopping(VaubanError):
 
 
 class Ticket:
-    """One caller's job. `tell` is called, in the voting thread, with every item, then with None or with what went wrong.
+    """One caller's job. `tell` is called, in a thread that votes, with every item, then with None or with what went wrong.
 
     `urgent`: first votes are served ahead of others; a job that is not urgent gets, with all its inputs, about the share of one
     urgent input. `most`: votes after which an input gets no more looks.
@@ -44,29 +47,33 @@ class Ticket:
         most: int | None = None,
     ):
         self.job, self.tell, self.urgent, self.most = job, tell, urgent, most
-        self.cancelled = False
+        self.cancelled = False  # or done
 
     def requests(self, label: int | None, kept: Any) -> CountRequests:
         """The count requests of one input of the job."""
-        found = self.job.method.requests(label, kept)  # type: ignore[attr-defined]
-        return found if self.most is None else _up_to(found, self.most)
+        method: Any = self.job.method
+        found: CountRequests = method.requests(label, kept)
+        return found if self.most is None else _up_to(found, self.most, method.rule.sure_votes(self.most))
 
 
-def _up_to(requests: CountRequests, most: int) -> CountRequests:
-    """The requests up to the last look within `most` votes; the stage that chooses a label is not limited."""
+def _up_to(requests: CountRequests, most: int, sure: int) -> CountRequests:
+    """The requests up to the last look within `most` votes, of which `sure` are needed regardless of the outcome; the stage that
+    chooses a label is not limited."""
     counts = None
     while True:
         try:
             request = next(requests) if counts is None else requests.send(counts)
         except StopIteration:
             return
-        if request.stage == "count" and request.look > most:
-            return
+        if request.stage == "count":
+            if request.look > most:
+                return
+            request = replace(request, sure=sure)
         counts = yield request
 
 
 class Lane(ABC):
-    """Jobs that can share compute."""
+    """Jobs that can share compute; used by one thread at a time."""
 
     @abstractmethod
     def submit(self, ticket: Ticket) -> None:
@@ -85,13 +92,20 @@ class Lane(ABC):
     def tickets(self) -> list[Ticket]:
         """The jobs that are not done."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a step has nothing to do for now."""
+        return not self.tickets
+
 
 class SampledLane(Lane):
     """Jobs of sampled votes with one compute shape, through one scheduler."""
 
-    def __init__(self, sampler: Sampler):
+    def __init__(self, sampler: Sampler, casters: Casters | None = None):
         self._counted = 0
-        self._scheduler = SharedScheduler(sampler, self._count)
+        self._scheduler = (
+            SharedScheduler(sampler, self._count) if casters is None else PooledScheduler(sampler, casters, self._count)
+        )
         self._blocks = sampler.blocks
         self._left: dict[Ticket, deque[Any]] = {}
         self._works: dict[Ticket, set[SharedWork]] = {}
@@ -99,6 +113,10 @@ class SampledLane(Lane):
     @property
     def tickets(self) -> list[Ticket]:
         return list(self._left)
+
+    @property
+    def waiting(self) -> bool:
+        return not self._left or self._scheduler.waiting
 
     def submit(self, ticket: Ticket) -> None:
         job = ticket.job
@@ -137,6 +155,7 @@ class SampledLane(Lane):
                 works.add(work)
         if not works:
             self.forget(ticket)
+            ticket.cancelled = True
             ticket.tell(None)
 
     def _count(self, votes: int) -> None:
@@ -176,21 +195,26 @@ class ExactLane(Lane):
 class SharedVoting:
     """The thread that uses the model. Others give it jobs and functions, or borrow the model with `guest`.
 
-    `on_votes`: called with the number of votes as they are counted.
+    `on_votes`: called with the number of votes as they are counted. `workers`: how many shapes are cast at a time; 1: this thread
+    casts them. Else as many others cast them, with copies of the model, count them and compose the next; this one takes jobs in.
     """
 
-    def __init__(self, on_votes: Callable[[int], None] = lambda votes: None):
+    def __init__(self, on_votes: Callable[[int], None] = lambda votes: None, workers: int = 1):
         self._model = FairLock()
         self._wake = threading.Condition()
         self._arrived: list[Ticket] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lanes: dict[Any, Lane] = {}
-        self._closing = False
+        self._lanes_lock = threading.Lock()
+        self._closing = self._stirred = self._due = False
+        self.workers, self.casters = workers, None  # type: int, Casters | None
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
         self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
 
-    def start(self) -> None:
-        """Begin to cast votes."""
+    def start(self, network: Network) -> None:
+        """Begin to cast votes with this network."""
+        if self.workers > 1:
+            self.casters = Casters(network, self.workers, self.threads, self._turn)
         self._thread.start()
 
     def close(self) -> None:
@@ -200,12 +224,8 @@ class SharedVoting:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-
-    @property
-    def thread_id(self) -> int:
-        """The voting thread, for its clock."""
-        assert self._thread.ident is not None
-        return self._thread.ident
+        if self.casters is not None:
+            self.casters.close()
 
     def submit(self, ticket: Ticket) -> None:
         """Take a job in."""
@@ -218,8 +238,11 @@ class SharedVoting:
 
     def cancel(self, ticket: Ticket) -> None:
         """Let a job go; it is told nothing more, but for what is being counted now."""
+        if ticket.cancelled:
+            return
         ticket.cancelled = True
         with self._wake:
+            self._stirred = True
             self._wake.notify()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -232,8 +255,17 @@ class SharedVoting:
             self._wake.notify()
         return future
 
+    def use(self, sampler: Any, function: Callable[[Any], T]) -> Future[T]:
+        """Let a function use a sampler or enumerator: in a thread that casts shapes, if there are any, else as `call` does."""
+        if self.casters is None or not isinstance(sampler, Sampler):
+            return self.call(lambda: function(sampler))
+        with self._wake:
+            if self._closing:
+                raise _stopping()
+            return self.casters.use(sampler, function)
+
     def guest(self) -> Guest:
-        """Context in which the caller's thread may use the model itself; voting waits."""
+        """Context in which the caller's thread may use the model itself; functions wait, and votes unless workers cast them."""
         return Guest(self._model)
 
     def executor(self, guest: Guest, stopped: Callable[[], None]) -> Callable[[VotingJob], Iterator[Item]]:
@@ -267,22 +299,51 @@ class SharedVoting:
     def _loop(self) -> None:
         while True:
             with self._wake:
-                while not (
-                    self._arrived or self._calls or self._closing or any(x.tickets for x in self._lanes.values())
-                ):
+                while not (self._stirred or self._arrived or self._calls or self._closing) and self._idle:
                     self._wake.wait()
+                self._stirred = False
                 arrived, self._arrived = self._arrived, []
                 calls, self._calls = self._calls, []
                 if self._closing:
                     break
-            with self._model:
-                for function, future in calls:
-                    _call(function, future)
+            if self.casters is None:
+                with self._model:
+                    self._answer(calls)
+                    self._turn(arrived)
+                continue
+            if calls:
+                with self._model:
+                    self._answer(calls)
+            self._turn(arrived)
+        with self._lanes_lock:
+            self._end([*arrived, *(t for lane in self._lanes.values() for t in lane.tickets)], calls)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether the voting thread has nothing to do before it is told something."""
+        return self.casters is not None or all(lane.waiting for lane in self._lanes.values())
+
+    def _answer(self, calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
+        for function, future in calls:
+            _call(function, future)
+
+    def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
+        """Take jobs in, and let every lane do what it can. Whoever has cast a shape calls it too, since waking another thread
+        costs more; where another thread is at it already, that one does it once more."""
+        if arrived:
+            with self._lanes_lock:
                 for ticket in arrived:
                     self._enter(ticket)
+        self._due = True
+        while self._due and not self._closing and self._lanes_lock.acquire(blocking=False):
+            try:
+                self._due = False
                 for key, lane in list(self._lanes.items()):
                     self._step(key, lane)
-        self._end([*arrived, *(t for lane in self._lanes.values() for t in lane.tickets)], calls)
+                if self.casters is not None and not all(lane.waiting for lane in self._lanes.values()):
+                    self._due = True  # an input that ended made room for the next one, which nobody has composed yet
+            finally:
+                self._lanes_lock.release()
 
     def _end(self, tickets: list[Ticket], calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
         for ticket in tickets:
@@ -299,7 +360,7 @@ class SharedVoting:
             else:
                 key = "exact"
             if key not in self._lanes:
-                self._lanes[key] = SampledLane(sampler) if isinstance(sampler, Sampler) else ExactLane()
+                self._lanes[key] = SampledLane(sampler, self.casters) if isinstance(sampler, Sampler) else ExactLane()
             self._lanes[key].submit(ticket)
         except Exception as problem:
             ticket.tell(problem)

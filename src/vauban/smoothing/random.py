@@ -21,6 +21,7 @@ STAGES = {"count": 0, "choose": 1, "predict": 2, "train": 3, "probe": 4, "surrog
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _INCREMENTS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _ROUNDS = 10
+_LOW = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,9 @@ class Stream:
     def words(self, start: int, views: int, per_view: int, device: torch.device) -> torch.Tensor:
         """Uniform integers in [0, 2^63), int64 [views, per_view], for the views start, start + 1, …"""
         blocks = -(-per_view // WORDS_PER_BLOCK)
-        first, count = start * blocks, views * blocks
         if device.type == "cpu":
-            raw = torch.from_numpy(self._numpy_words(first, count))
-        else:
-            raw = self._torch_words(first, count, device)
+            return _numpy_words([self], [start], views, blocks)[:, :per_view]
+        raw = self._torch_words(start * blocks, views * blocks, device)
         return raw.view(views, blocks * WORDS_PER_BLOCK)[:, :per_view]
 
     def generator_seed(self, start: int) -> int:
@@ -49,11 +48,13 @@ class Stream:
         address = f"{self.seed.key:032x} {self.stage} {self.input}"
         return (int.from_bytes(hashlib.sha256(address.encode()).digest()[:4], "little") + start) % 2**32
 
-    def _numpy_words(self, first: int, count: int) -> np.ndarray:
-        counter = first | self.input << 64 | STAGES[self.stage] << 128
-        words = np.random.Philox(key=self.seed.key, counter=counter).random_raw(count * WORDS_PER_BLOCK)
-        words >>= np.uint64(1)
-        return words.view(np.int64)
+    def raw_words(self, first: int, count: int) -> np.ndarray:
+        """`count` words of 64 bits from block `first` on, by NumPy's generator; arrays spare it reading large numbers."""
+        key = self.seed.key
+        keys = np.array([key & _LOW, key >> 64], dtype=np.uint64)
+        counter = np.array([first, self.input, STAGES[self.stage], 0], dtype=np.uint64)
+        found: np.ndarray = np.random.Philox(key=keys, counter=counter).random_raw(count)
+        return found
 
     def _torch_words(self, first: int, count: int, device: torch.device) -> torch.Tensor:
         streams = torch.tensor([[self.input, STAGES[self.stage]]], device=device)
@@ -68,10 +69,17 @@ def words_of(
     int64 [len(streams) * views, per_view], the same words as `Stream.words` of each stream.
     """
     if device.type == "cpu":
-        each = [stream.words(start, views, per_view, device) for stream, start in zip(streams, starts, strict=True)]
-        return each[0] if len(each) == 1 else torch.cat(each)
+        return _numpy_words(streams, starts, views, -(-per_view // WORDS_PER_BLOCK))[:, :per_view]
     keys, at = keys_of(streams, device), addresses(streams, starts).to(device, non_blocking=True)
     return addressed_words(keys, at, views, per_view)
+
+
+def _numpy_words(streams: Sequence[Stream], starts: Sequence[int], views: int, blocks: int) -> torch.Tensor:
+    """Words of `views` views of `blocks` Philox blocks from each stream's start, int64 [len(streams) * views, 4 * blocks]."""
+    words = np.empty((len(streams), views * blocks * WORDS_PER_BLOCK), dtype=np.uint64)
+    for row, stream, start in zip(words, streams, starts, strict=True):
+        np.right_shift(stream.raw_words(start * blocks, len(row)), np.uint64(1), out=row)
+    return torch.from_numpy(words.view(np.int64).reshape(-1, blocks * WORDS_PER_BLOCK))
 
 
 def addresses(streams: Sequence[Stream], starts: Sequence[int]) -> torch.Tensor:

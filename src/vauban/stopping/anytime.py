@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,10 +48,10 @@ class AnytimeRule(Rule):
     deviation: float = 0.0
 
     def next_look(self, votes: int) -> int | None:
-        i = max(0, int(PER_DECADE * np.log10(max(votes, FIRST) / FIRST)) - 1)
-        while (look := round(FIRST * 10 ** (i / PER_DECADE))) <= votes:
-            i += 1
-        return look if look <= MOST_VOTES else None
+        return _look_after(votes)
+
+    def sure_votes(self, most: int) -> int:
+        return _last_look(self, most) if np.isinf(self.law.max_distance) else 0
 
     def lower_bound(self, wins: ArrayLike, votes: ArrayLike) -> Floats:
         """A lower bound of the label's probability from each number of wins in so many votes; all hold simultaneously."""
@@ -77,3 +78,18 @@ class AnytimeRule(Rule):
             best = self.lower_bound(table, np.array([votes for votes, _, _ in columns])).max(axis=1)
         radius = self.radius(best)
         return Decision(radius, ~(radius >= self.law.max_distance), looks)
+
+
+@lru_cache(1024)
+def _look_after(votes: int) -> int | None:
+    """The first look after so many votes, the same under every law and alpha; asked for with every count."""
+    i = max(0, int(PER_DECADE * np.log10(max(votes, FIRST) / FIRST)) - 1)
+    while (look := round(FIRST * 10 ** (i / PER_DECADE))) <= votes:
+        i += 1
+    return look if look <= MOST_VOTES else None
+
+
+@lru_cache(256)
+def _last_look(rule: AnytimeRule, most: int) -> int:
+    """The last look within this many votes; 0 if there is none."""
+    return max(rule.looks_until(most), default=0)

@@ -95,6 +95,10 @@ class Rule(ABC):
             found.append(look)
         return found
 
+    def sure_votes(self, most: int) -> int:
+        """Votes up to the last look within `most` that are needed regardless of the outcome, as far as that is known."""
+        return 0
+
     def votes_at(self, looks: int) -> int:
         """The number of votes at look number `looks`, counted from 1; 0 for none."""
         votes = 0
