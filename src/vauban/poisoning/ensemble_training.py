@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
     return ensemble
 
 
-def load_ensemble(folder: str | Path, device: str = "cpu") -> VotingEnsemble:
-    """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`."""
+def load_ensemble(folder: str | Path, device: str = "cpu", trust: Sequence[str] = ()) -> VotingEnsemble:
+    """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`. `trust`: as in `Ensemble.load`."""
     trainer = read_manifest(Path(folder))["trainer"]
     if trainer.get("trainer") == "clusters":
         return ClusterEnsemble.load(folder)
-    return Ensemble.load(folder, device=device)
+    return Ensemble.load(folder, device=device, trust=trust)

@@ -88,6 +88,7 @@ def replay_parts(
     training: Samples | None = None,
     parts: int | None = 20,
     trainer: Trainer | None = None,
+    trust: Sequence[str] | None = None,
     device: str = "cpu",
     progress: ProgressReporter = no_progress,
 ) -> PartsReplay:
@@ -96,14 +97,14 @@ def replay_parts(
     They are drawn by the operating system's randomness. `ensemble`: that of the run, or its folder; needed where the run keeps
     counts, which do not say how each part voted: then all its votes are counted again too. `data`, `training`: the whole data
     sets of inputs and of training samples, those that the manifest names unless given. `trainer`: that of the training, if it is
-    not Vauban's own. The first difference is a `Lie`.
+    not Vauban's own; `trust`: types of the ensemble's skops files, as in `Ensemble.load`. The first difference is a `Lie`.
     """
     folder = Path(folder)
     verify_run(folder)
     record = read_record(folder)
     about = renamed(_training_of(folder, record))
     x = _inputs(record, about, data)
-    voters = load_ensemble(ensemble, device) if isinstance(ensemble, str | Path) else ensemble
+    voters = load_ensemble(ensemble, device, trust or ()) if isinstance(ensemble, str | Path) else ensemble
     if voters is not None:
         _check_ensemble(record, voters, x)
     elif record.votes.ballots is None:
