@@ -56,7 +56,8 @@ def verify(
         int | None, typer.Option(min=1, help="with --replay, poisoning: how many parts to train again [20]")
     ] = None,
     trust: Annotated[
-        list[str] | None, typer.Option(help="with --replay, poisoning: a type that skops files of the ensemble may hold")
+        list[str] | None,
+        typer.Option(help="with --replay, poisoning: a type that skops files of the ensemble may hold"),
     ] = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.data.originals import Originals
 from vauban.errors import BadInput, VaubanError
 from vauban.poisoning.learners import (
     columns_of,
@@ -68,6 +69,7 @@ class Ensemble(VotingEnsemble):
         preprocessing: str = "none",
         folder: str | Path | None = None,
         source: dict[str, Any] | None = None,
+        originals: Originals | None = None,
         on: str = "here",
         progress: bool | ProgressReporter = True,
     ) -> Ensemble:
@@ -79,7 +81,8 @@ class Ensemble(VotingEnsemble):
         `trainer`. `num_classes`: one more than the largest label unless given, or as many as a module has scores.
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned
-        then; else "samples". `source` goes into the manifest. `on`: "ray" trains on a Ray cluster, with the same result.
+        then; else "samples". `source` goes into the manifest. `originals`: keys of the pictures that `x` are scaled copies of
+        (`Dataset.originals`), from which parts are made then. `on`: "ray" trains on a Ray cluster, with the same result.
         A base classifier that cannot be trained on its part has a constant vote (`failures.RULE`), so that an ensemble exists for
         every training set; the manifest lists them. `progress`: True shows bars once work takes two seconds.
         """
@@ -98,6 +101,7 @@ class Ensemble(VotingEnsemble):
             source=(source or {}) | ({} if columns is None else {"columns": columns}),
             on=on,
             progress=reporter(progress),
+            originals=originals,
         )
         return cls(manifest, chosen, groups)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from vauban.data import Dataset
 from vauban.data.dataset import any_samples
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.defense import Defense, package_entry, parse_defense
@@ -40,6 +41,7 @@ class TrainingRequest:
     out: Path | None
     on: str
     progress: ProgressReporter
+    originals: Originals | None = None
 
 
 def train(
@@ -86,6 +88,7 @@ def train(
             None if out is None else Path(out),
             on,
             progress,
+            samples.originals,
         )
     )
 
@@ -114,6 +117,7 @@ def train_parts(defense: Defense, request: TrainingRequest) -> Ensemble:
         source=request.source,
         on=request.on,
         progress=request.progress,
+        originals=request.originals,
     )
 
 
@@ -145,7 +149,8 @@ def plan_parts(
         )
     settings: dict[str, Any] = {"seeds": seeds, "seed": seed, "normalise": normalise}
     trainer = build_trainer(samples.x.shape[1:], samples.num_classes, model=model, device=device, **settings)
-    return plan_training(samples.x, samples.y, chosen.partition(partitions), trainer, preprocessing)
+    split = chosen.partition(partitions)
+    return plan_training(samples.x, samples.y, split, trainer, preprocessing, samples.originals)
 
 
 def train_clusters(request: TrainingRequest) -> ClusterEnsemble:

@@ -130,5 +130,3 @@ def _vote(
         _HELD[token] = ray.get(shared[0])
     voting = _HELD[token]
     return [voting.counted(numbers, weights, duels, votes) for numbers, weights in groups]
-
-
