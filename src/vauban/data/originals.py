@@ -22,8 +22,8 @@ _FIRST = 1024  # bytes of a padded picture that are kept for sorting; the rest i
 class Originals:
     """Keys of the original pictures [n]: the place of each among all, sorted; the sum of its pixels; its digest, uint8 [n, 32].
 
-    Pictures sort by their pixels, row by row, the three colours of a pixel together, padded with black to one size at the right and
-    below ([Levine2023] F.10); equal ones have the same place. Padding further would not change the order.
+    Pictures sort by their pixels, row by row, the three colours of a pixel together, padded with black to one size at the right
+    and below ([Levine2023] F.10); equal ones have the same place. Padding further would not change the order.
     """
 
     place: NDArray[np.int64]

@@ -188,8 +188,8 @@ def _training_samples(
     known = None if originals is None else originals.sha256()
     if known != own.get("originals_sha256"):
         raise Lie(
-            f"{name}: parts are made from other keys than in the run (its spec has keys=original, or this one has, or the original "
-            "pictures are others): give the run's training set (--training)"
+            f"{name}: parts are made from other keys than in the run (one of the two has keys=original, or the original pictures "
+            "are others): give the run's training set (--training)"
         )
     return x, y, originals
 

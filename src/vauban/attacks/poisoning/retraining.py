@@ -80,8 +80,8 @@ class _World:
         self.ensemble, self.x, self.y = ensemble, x, training_labels(x, y)
         if "originals_sha256" in ensemble.manifest["data"]:
             raise BadInput(
-                "the parts of this ensemble are made from original pictures (keys=original), and this attack changes scaled ones: "
-                "attack an ensemble that was trained without keys=original"
+                "the parts of this ensemble are made from original pictures (keys=original), and this attack changes scaled "
+                "ones: attack an ensemble that was trained without keys=original"
             )
         if set_sha256(x, self.y) != ensemble.manifest["data"]["sha256"]:
             raise BadInput(

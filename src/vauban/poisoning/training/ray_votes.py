@@ -44,7 +44,7 @@ class Voting:
     threads: int
 
     def scores(self, weights: Any) -> Iterator[tuple[int, torch.Tensor]]:
-        """Scores [group, n, classes] on chunks of inputs, with the first input of each; all of one shape: shorter ones are padded."""
+        """Scores [group, n, classes] on chunks of inputs, with the first input of each; shorter chunks are padded."""
 
         def score(some: Any, chunk: NDArray[Any]) -> torch.Tensor:
             rows = len(chunk)
