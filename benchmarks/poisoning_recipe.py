@@ -32,7 +32,7 @@ from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 HELD_OUT = 10
 SPLITS = (1080, 2700)
-FRONTS = ("gradients", "upright")
+FRONTS = ("gradients", "upright", "none")
 AUGMENTATIONS = ("warp", "shift", "warp-far")
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "lr": (1e-3, 1e-2),

@@ -150,12 +150,17 @@ def test_repeated_pictures_with_other_labels_are_in_one_part(signs: Path) -> Non
         ("ss-dpa-gtsrb", {"linear:": "linear:steps=2,", "learning_epochs=1000": "learning_epochs=1", "=256": "=3"}),
     ],
 )
-def test_the_recipes_of_the_thesis_run_verify_and_replay(signs: Path, name: str, quick: dict[str, str]) -> None:
+def test_the_recipes_of_the_thesis_run_verify_and_replay(
+    signs: Path, name: str, quick: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from typer.testing import CliRunner
 
     from vauban.cli import app
     from vauban.reproduce.entry import find
     from vauban.reproduce.steps import Step
+
+    monkeypatch.setattr("vauban.poisoning.training.fitting.ROWS", 4)
+    monkeypatch.setattr("vauban.poisoning.training.stacked.stacked_trainer._SCORED_ROWS", 4)
 
     def vauban(*words: str) -> str:
         done = CliRunner().invoke(app, list(words))
