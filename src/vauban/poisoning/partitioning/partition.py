@@ -101,9 +101,9 @@ class Partition:
             if rows.dtype != np.uint8:
                 raise BadInput(f"pixel-sum adds 8-bit values, and the samples are {rows.dtype}: use by=hash")
             return rows.sum(axis=tuple(range(1, rows.ndim)), dtype=np.int64) % self.models
-        digests = sample_digests(rows) if originals is None else [row.tobytes() for row in originals.digest]
-        words = (int.from_bytes(digest[:8], "little") for digest in digests)
-        return np.fromiter((word % self.models for word in words), np.int64, len(rows))
+        digests = sample_digests(rows) if originals is None else originals.digest
+        words = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+        return (words % np.uint64(self.models)).astype(np.int64)
 
     def members(self, x: NDArray[Any], y: NDArray[Any], originals: Originals | None = None) -> list[NDArray[np.int64]]:
         """The rows of `x` that each base classifier is trained on, sorted by content, then by label.
