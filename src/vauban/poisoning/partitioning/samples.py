@@ -22,7 +22,10 @@ def check_samples(x: NDArray[Any]) -> NDArray[Any]:
     """Numbers [n, ...], or an error that depends on shape and type alone: n may be 0, and a value NaN or infinite."""
     rows = np.asarray(x)
     if rows.ndim < 2 or 0 in rows.shape[1:] or rows.dtype.kind not in "uif":
-        raise BadInput(f"training samples of shape {rows.shape} and type {rows.dtype}: numbers [n, ...] are needed")
+        column = "; a single column is x.reshape(-1, 1)" if rows.ndim == 1 else ""
+        raise BadInput(
+            f"training samples of shape {rows.shape} and type {rows.dtype}: numbers [n, ...] are needed{column}"
+        )
     return rows
 
 
