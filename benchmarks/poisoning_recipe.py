@@ -32,13 +32,12 @@ from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 HELD_OUT = 10
 SPLITS = (1080, 2700)
-FRONTS = ("gradients", "upright", "none")
 AUGMENTATIONS = ("warp", "shift", "warp-far")
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "lr": (1e-3, 1e-2),
     "label_smoothing": (0.0, 0.2),
-    "views": (4,),
-    "steps": (200,),
+    "views": (4, 32),
+    "steps": (200, 800),
 }
 
 
@@ -48,28 +47,30 @@ def main() -> None:
     read.add_argument("--parts", type=int, default=25, help="parts of each split that are trained")
     read.add_argument("--inputs", type=int, default=1000, help="held-out digits that they vote on")
     read.add_argument("--out", type=Path, default=Path("poisoning_recipe.json"))
+    read.add_argument("--fronts", default="gradients,upright,none", help="front ends, separated by commas")
+    read.add_argument("--device", default="cpu")
     read.add_argument("--threads", type=int, default=1)
     given = read.parse_args()
     torch.set_num_threads(given.threads)
-    Search(given.parts, given.inputs, given.out).run()
+    Search(given.parts, given.inputs, given.out, given.device).run(given.fronts.split(","))
 
 
 class Search:
     """Scores of candidates: settings in place of those of `StackedTrainer`. Those in the file are not made again."""
 
-    def __init__(self, parts: int, inputs: int, out: Path):
+    def __init__(self, parts: int, inputs: int, out: Path, device: str):
         digits = load("mnist:split=train")
         assert digits.labels is not None
         held = np.arange(len(digits)) % HELD_OUT == 0
         self.x, self.y = digits.images[~held], digits.labels[~held]
         self.asked, self.truth = digits.images[held][:inputs], digits.labels[held][:inputs]
-        self.parts, self.out = parts, out
+        self.parts, self.out, self.device = parts, out, device
         self.about = {"held out": f"every {HELD_OUT}th training digit", "parts": parts, "inputs": inputs}
         self.found: list[dict[str, Any]] = json.loads(out.read_text())["candidates"] if out.exists() else []
 
-    def run(self) -> None:
+    def run(self, fronts: list[str]) -> None:
         """Every candidate; the last line names the best."""
-        front = self.best([{"front": name, "augment": AUGMENTATIONS[0]} for name in FRONTS])
+        front = self.best([{"front": name, "augment": AUGMENTATIONS[0]} for name in fronts])
         first = self.best([{**front, "augment": name} for name in AUGMENTATIONS])
         single = {key: [{**first, key: value} for value in values] for key, values in SETTINGS.items()}
         better = {}
@@ -97,7 +98,10 @@ class Search:
 
     def measured(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Train and vote; accuracy of the base classifiers, of their vote, and its median margin, for each split."""
-        trainer = StackedTrainer.recipe((1, 28, 28), 10, **settings)
+        group = (
+            {} if self.device != "cpu" else {"group": min(25, self.parts)}
+        )  # slots of a group are computed in any case
+        trainer = StackedTrainer.recipe((1, 28, 28), 10, self.device, **group, **settings)
         rows, began = {}, time.perf_counter()
         for partitions in SPLITS:
             split = Partition(partitions)

@@ -147,7 +147,10 @@ def test_repeated_pictures_with_other_labels_are_in_one_part(signs: Path) -> Non
     ("name", "quick"),
     [
         ("dpa-gtsrb", {"nin:": "nin:steps=2,batch=4,group=2,"}),
-        ("ss-dpa-gtsrb", {"linear:": "linear:steps=2,", "learning_epochs=1000": "learning_epochs=1", "=256": "=3"}),
+        (
+            "ss-dpa-gtsrb",
+            {"linear:": "linear:steps=2,group=2,", "learning_epochs=1000": "learning_epochs=1", "=256": "=3"},
+        ),
     ],
 )
 def test_the_recipes_of_the_thesis_run_verify_and_replay(
@@ -160,7 +163,9 @@ def test_the_recipes_of_the_thesis_run_verify_and_replay(
     from vauban.reproduce.steps import Step
 
     monkeypatch.setattr("vauban.poisoning.training.fitting.ROWS", 4)
-    monkeypatch.setattr("vauban.poisoning.training.stacked.stacked_trainer._SCORED_ROWS", 4)
+    stacked = "vauban.poisoning.training.stacked"
+    monkeypatch.setattr(f"{stacked}.stacked_trainer._SCORED_ROWS", 4)
+    monkeypatch.setattr(f"{stacked}.feature_heads._BLOCK", {"cpu": 4})
 
     def vauban(*words: str) -> str:
         done = CliRunner().invoke(app, list(words))
