@@ -95,10 +95,10 @@ class SmoothedLabels:
         answers, logs = [], []
         for start in range(0, len(given), _INPUTS):
             for alpha in self.weights(given[start : start + _INPUTS]):
-                answer, log_wrong = self.bound(alpha)
+                answer, log_delta = self.bound(alpha)
                 answers.append(answer)
-                logs.append(log_wrong)
-        log_wrong = np.array(logs)
+                logs.append(log_delta)
+        log_wrong = np.array(logs, np.float64)
         radius, kl = (rule(log_wrong, self.flip, self.num_classes) for rule in (tight_radius, kl_radius))
         return FlipCertificates(np.array(answers, np.int64), log_wrong, radius, kl, known)
 

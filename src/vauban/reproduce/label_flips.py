@@ -19,7 +19,7 @@ from vauban.runs.run import Run
 FLIPS = (0.1, 0.3, 0.5, 0.8)
 """Probabilities q that a training label becomes another one."""
 RIDGE = 1.0
-EVERY = 20
+EVERY = 50
 """Every so many of the test digits are certified."""
 
 _BESIDE = "ss-dpa-mnist"  # the entry whose runs are drawn where they lie in a folder beside
