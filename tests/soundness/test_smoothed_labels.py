@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from vauban.laws.poisoning.label_noise import linear_radius
 from vauban.poisoning.smoothed_labels import SmoothedLabels
 
 INPUTS = 4
@@ -52,6 +53,23 @@ def test_no_flip_within_the_radius_moves_an_answer(given: list[int], cases_tried
                         assert probability(right, seen, flipped, flip, classes) > 0.5
             reached += int(radius > 0)
     assert reached > 3
+    cases_tried(tried)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_regression_itself_withstands_exactly_its_radius(classes: int, cases_tried: Callable[[int], None]) -> None:
+    random, tried = np.random.default_rng(classes), 0
+    for _ in range(60):
+        labels = random.integers(0, classes, 6)
+        alpha = random.integers(-2, 6, 6) / 4 + random.random(6) / 100
+        answer, radius = linear_radius(alpha, labels, classes)
+        moved = [0] * 7  # whether some flip of so many labels moves the answer
+        for flipped in product(range(classes), repeat=6):
+            scores = np.bincount(flipped, alpha, classes)
+            moved[int((np.array(flipped) != labels).sum())] |= int(scores.argmax() != answer)
+            tried += 1
+        first = next((number for number, found in enumerate(moved) if found), 7)
+        assert radius == first - 1
     cases_tried(tried)
 
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from vauban.errors import BadInput
-from vauban.laws.poisoning.label_noise import check_flip, kl_radius, tight_radius
+from vauban.laws.poisoning.label_noise import check_flip, kl_radius, linear_radius, tight_radius
 from vauban.validation import check_labels
 
 _ROWS = 4096  # training samples whose products are added up at once
@@ -101,6 +101,17 @@ class SmoothedLabels:
         log_wrong = np.array(logs, np.float64)
         radius, kl = (rule(log_wrong, self.flip, self.num_classes) for rule in (tight_radius, kl_radius))
         return FlipCertificates(np.array(answers, np.int64), log_wrong, radius, kl, known)
+
+    def unsmoothed(self, features: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Answers and exact radii [m] of the regression itself, without noise, for inputs with these features [m, d]."""
+        given = np.asarray(features)
+        found = [
+            linear_radius(alpha, self.labels, self.num_classes)
+            for start in range(0, len(given), _INPUTS)
+            for alpha in self.weights(given[start : start + _INPUTS])
+        ]
+        answers, radii = zip(*found, strict=True)
+        return np.array(answers, np.int64), np.array(radii, np.int64)
 
     def bound(self, alpha: NDArray[np.float64]) -> tuple[int, float]:
         """The likeliest answer of weights alpha [n], and log delta: an upper bound on the probability of any other; 0 if none."""

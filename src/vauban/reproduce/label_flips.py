@@ -37,22 +37,22 @@ def label_flips(entry: Entry, out: Path) -> Made:
     train, test = load("mnist:split=train"), load("mnist:split=test").select(EVERY)
     assert train.labels is not None
     assert test.labels is not None
-    flips = np.arange(0, 1501, 10)
+    flips = np.arange(0, 2001, 10)
     found = certified_curves(train.images, train.labels, test.images, test.labels, flips)
     figure, axes = new_figure()
-    for (q, (curve, _)), colour in zip(found.items(), COLOURS, strict=False):
-        axes.plot(flips, 100 * curve, color=colour, label=f"smoothed labels, q = {q:g}")
+    for (name, (curve, _)), colour in zip(found.items(), COLOURS, strict=False):
+        axes.plot(flips, 100 * curve, color=colour, label=name)
     others = _runs_beside(out, flips)
     for name, curve in others.items():
         axes.plot(flips, 100 * curve, color="0.2", ls="--" if "1200" in name else "-", label=f"SS-DPA, {name}")
     axes.set(xlabel="flipped labels", ylabel="certified accuracy (%)", ylim=(0, 100))
     axes.legend(frameon=False, fontsize=8)
     rows = [
-        Compared(entry.source, f"smoothed labels, q = {q:g}: {what}", "", None, value, None, None, "computed", quantity="number")
-        for q, (curve, median) in found.items()
+        Compared(entry.source, f"{name}: {what}", "", None, value, None, None, "computed", quantity="number")
+        for name, (curve, median) in found.items()
         for what, value in (("accuracy without flips, percent", 100 * float(curve[0])), ("median of certified flips", median))
     ]  # fmt: skip
-    names = ["flips", *(f"q={q:g}" for q in found), *others]
+    names = ["flips", *(name.replace(",", "") for name in found), *others]
     table = np.stack([flips, *(curve for curve, _ in found.values()), *others.values()], axis=1)
     return rows, written(figure, out / "figure-7.1", names, table)
 
@@ -63,21 +63,22 @@ def certified_curves(
     x: NDArray[np.uint8],
     y: NDArray[np.int64],
     flips: Sequence[int] | NDArray[np.int64],
-) -> dict[float, tuple[NDArray[np.float64], float]]:
-    """For each q the certified accuracy at each number of flips, and the median radius (-1: less than half are correct)."""
+) -> dict[str, tuple[NDArray[np.float64], float]]:
+    """For each q, and for the regression without noise: certified accuracy at each number of flips, and the median radius, which
+    is -1 if fewer than half are correct."""
     from vauban.poisoning.smoothed_labels import SmoothedLabels
 
     model = SmoothedLabels(digit_features(train_x), train_y, 10, FLIPS[0], RIDGE)
-    asked, found = digit_features(x), {}
+    asked, radii = digit_features(x), {}
     for q in FLIPS:
         certs = model.with_flip(q).certify(asked, y)
-        right = np.where(certs.answer == y, certs.radius, -1)
-        ranked = np.sort(right)[::-1]
-        found[q] = (
-            np.array([certs.accuracy(int(number)) for number in flips]),
-            float(ranked[(len(ranked) + 1) // 2 - 1]),
-        )
-    return found
+        radii[f"smoothed labels, q = {q:g}"] = np.where(certs.answer == y, certs.radius, -1)
+    answer, radius = model.unsmoothed(asked)
+    radii["the regression itself"] = np.where(answer == y, radius, -1)
+    return {
+        name: (np.array([(right >= number).mean() for number in flips]), float(np.sort(right)[len(right) // 2]))
+        for name, right in radii.items()
+    }
 
 
 def digit_features(x: NDArray[np.uint8]) -> NDArray[np.float32]:
