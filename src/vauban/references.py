@@ -26,6 +26,8 @@ REFERENCES = {
     "Adversarial Perturbations. ICLR 2022.",
     "Wang2022": "Wang, Levine, Feizi. Improved Certified Defenses against Data Poisoning with (Deterministic) Finite "
     "Aggregation. ICML 2022.",
+    "Rosenfeld2020": "Rosenfeld, Winston, Ravikumar, Kolter. Certified Robustness to Label-Flipping Attacks via Randomized "
+    "Smoothing. ICML 2020.",
     "Rezaei2023": "Rezaei, Banihashem, Chegini, Feizi. Run-Off Election: Improved Provable Defense against Data Poisoning "
     "Attacks. ICML 2023.",
     "Salman2019": "Salman, Yang, Li, Zhang, Zhang, Razenshteyn, Bubeck. Provably Robust Deep Learning via Adversarially Trained "

@@ -1,13 +1,17 @@
 """Traffic signs in the layout in which they are published, made small."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vauban.data import load
+from vauban.data.originals import OriginalKeys
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
+from vauban.files import read_json
+from vauban.poisoning import Partition
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -76,6 +80,124 @@ def test_what_is_missing_or_wrong_is_named(signs: Path) -> None:
         load(f"gtsrb:path={signs}")
     with pytest.raises(BadInput, match="FOLDER is or holds GTSRB"):
         load(f"gtsrb:path={folder}")
+
+
+def padded_to(pixels: np.ndarray, side: int) -> bytes:
+    """The whole picture on a black square, as the thesis sorts them."""
+    whole = np.zeros((side, side, 3), np.uint8)
+    whole[: pixels.shape[0], : pixels.shape[1]] = pixels
+    return whole.tobytes()
+
+
+def test_original_pictures_sort_as_padded_ones_do_and_equal_ones_share_a_place() -> None:
+    random = np.random.default_rng(0)
+    pictures = [random.integers(0, 2, (*random.integers(1, 5, 2), 3), dtype=np.uint8) for _ in range(300)]
+    pictures += [
+        np.zeros((3, 2, 3), np.uint8),
+        np.zeros((1, 4, 3), np.uint8),
+        pictures[0],
+        np.pad(pictures[1], ((0, 2), (0, 1), (0, 0))),
+    ]
+    long = [np.zeros((3, 200, 3), np.uint8) for _ in range(4)]  # alike in the bytes that are kept for sorting
+    for i, one in enumerate(long):
+        one[2, 150] = 3 - i % 3
+    keys = OriginalKeys(lambda i: [*pictures, *long][i])
+    for one in [*pictures, *long]:
+        keys.add(one)
+    made = keys.made()
+    whole = [padded_to(one, 200) for one in [*pictures, *long]]
+    expected = {key: place for place, key in enumerate(sorted(set(whole)))}
+    assert made.place.tolist() == [expected[key] for key in whole]
+    assert made.total.tolist() == [int(one.astype(int).sum()) for one in [*pictures, *long]]
+    with pytest.raises(BadInput, match="257 x 1 pixels"):
+        keys.add(np.zeros((1, 257, 3), np.uint8))
+
+
+def test_parts_are_made_from_original_pictures_when_asked(signs: Path) -> None:
+    from vauban.poisoning.selection import select
+
+    chosen = select(f"gtsrb:path={signs},keys=original", split="train")
+    originals = [np.asarray(Image.open(path)) for path in sorted(signs.rglob("Final_Training/**/*.ppm"))]
+    assert chosen.originals is not None
+    totals = [int(one.astype(int).sum()) for one in originals]
+    assert Partition(5, by="pixel-sum").buckets(chosen.x, chosen.originals).tolist() == [t % 5 for t in totals]
+    ranks = np.argsort(np.argsort([padded_to(one, 100) for one in originals]))
+    assert Partition(4, by="sort").buckets(chosen.x, chosen.originals).tolist() == (ranks % 4).tolist()
+    some = select(f"gtsrb:path={signs},keys=original", split="train", every=2, classes="0,42")
+    assert some.originals is not None
+    assert some.originals.total.tolist() == [totals[0], totals[4]]
+    assert len({*Partition(50).buckets(chosen.x, chosen.originals)} - {*Partition(50).buckets(chosen.x)}) > 0
+
+
+def test_repeated_pictures_with_other_labels_are_in_one_part(signs: Path) -> None:
+    """[Levine2023] F.7: all labels of one picture belong to one part, so they count as one flip."""
+    train = signs / "GTSRB" / "Final_Training" / "Images"
+    (train / "00042" / "00000_00000.ppm").write_bytes((train / "00000" / "00000_00000.ppm").read_bytes())
+    data = load(f"gtsrb:path={signs},split=train,keys=original")
+    assert data.labels is not None
+    with pytest.warns(UserWarning, match="1 training samples repeat"):
+        parts = Partition(5, by="sort").members(data.images, data.labels, data.originals)
+    assert next(sorted(rows) for rows in parts if 0 in rows) == [0, 4]
+    with pytest.raises(BadInput, match="keys of originals differ"):
+        replace(data, images=data.images[:2], labels=data.labels[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "quick"),
+    [
+        ("dpa-gtsrb", {"nin:": "nin:steps=2,batch=4,group=2,"}),
+        (
+            "ss-dpa-gtsrb",
+            {"linear:": "linear:steps=2,group=2,", "learning_epochs=1000": "learning_epochs=1", "=256": "=3"},
+        ),
+    ],
+)
+def test_the_recipes_of_the_thesis_run_verify_and_replay(
+    signs: Path, name: str, quick: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from vauban.cli import app
+    from vauban.reproduce.entry import find
+    from vauban.reproduce.steps import Step
+
+    monkeypatch.setattr("vauban.poisoning.training.fitting.ROWS", 4)
+    stacked = "vauban.poisoning.training.stacked"
+    monkeypatch.setattr(f"{stacked}.stacked_trainer._SCORED_ROWS", 4)
+    monkeypatch.setattr(f"{stacked}.feature_heads._BLOCK", {"cpu": 4})
+
+    def vauban(*words: str) -> str:
+        done = CliRunner().invoke(app, list(words))
+        assert done.exit_code == 0, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
+        return done.stdout
+
+    point = {"partitions": 2, "preprocess": "equalise"}
+    step = Step(find(name), signs, point)
+    for words in step.commands:
+        text = "\n".join(words).replace("\ngtsrb:", f"\ngtsrb:path={signs},")
+        for old, new in quick.items():
+            text = text.replace(old, new)
+        vauban(*text.split("\n")[1:], "--device", "cpu")
+    vauban("verify", str(step.run))
+    ensemble = next((signs / "ensembles").iterdir())
+    manifest = read_json(ensemble / "manifest.json")
+    assert "originals_sha256" in manifest["data"]
+    replay = ["verify", str(step.run), "--replay", "--ensemble", str(ensemble), "--device", "cpu"]
+    vauban(*replay)
+    given = CliRunner().invoke(app, [*replay, "--training", f"gtsrb:path={signs}"])
+    assert "parts are made from other keys" in given.stderr
+    attack = [
+        "poison",
+        "attack",
+        "--ensemble",
+        str(ensemble),
+        "--data",
+        f"gtsrb:path={signs}",
+        "--out",
+        str(signs / "a"),
+    ]
+    assert "made from original pictures" in CliRunner().invoke(app, attack).stderr
 
 
 @pytest.mark.slow

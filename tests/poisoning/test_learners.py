@@ -64,6 +64,28 @@ def test_a_frame_with_other_columns_or_words_is_refused() -> None:
     assert to_array([[True, False]]).dtype == np.uint8
 
 
+def test_frames_of_several_kinds_of_numbers_and_short_floats_are_numbers() -> None:
+    mixed = pd.DataFrame({"a": X[:, 0], "flag": Y == 1, "n": pd.array(Y, dtype="Int64")})
+    assert to_array(mixed).dtype == np.float64
+    assert np.array_equal(to_array(mixed), np.stack([X[:, 0], Y == 1, Y], axis=1))
+    missing = to_array(pd.DataFrame({"n": pd.array([1, None], dtype="Int64")}))
+    assert np.array_equal(missing, [[1], [np.nan]], equal_nan=True)
+    half = torch.tensor(X).bfloat16()
+    ensemble = vb.Ensemble.fit(half, pd.Series(Y, dtype="Int64"), partitions=3, learner=TREE)
+    assert np.array_equal(ensemble.predict(half[:5]), ensemble.predict(half[:5].float().numpy()))
+
+
+def test_what_is_no_table_of_numbers_is_refused_in_words() -> None:
+    from scipy.sparse import csr_matrix
+
+    with pytest.raises(BadInput, match="toarray"):
+        vb.Ensemble.fit(csr_matrix(X), Y, partitions=3, learner=TREE)
+    with pytest.raises(BadInput, match="reshape"):
+        vb.Ensemble.fit(X[:, 0], Y, partitions=3, learner=TREE)
+    with pytest.raises(BadInput, match="1 score a sample"):
+        vb.Ensemble.fit(X.astype(np.float32), Y, partitions=3, learner=torch.nn.Linear(6, 1))
+
+
 def test_inputs_of_another_type_count_only_if_every_value_is_the_same() -> None:
     whole = np.arange(40, dtype=np.float32).reshape(20, 2)
     ensemble = vb.Ensemble.fit(whole, [0, 1] * 10, partitions=3, learner=TREE)

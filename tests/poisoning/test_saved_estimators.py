@@ -70,6 +70,33 @@ def test_types_that_skops_does_not_trust_are_refused_until_they_are_named(tmp_pa
     assert (Ensemble.load(tmp_path / "ens", trust=[TREE]).votes(INPUTS) == ensemble.votes(INPUTS)).all()
 
 
+def test_commands_trust_the_types_that_they_are_given(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from vauban.cli import app
+
+    def run(*words: object) -> Any:
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    np.savez(tmp_path / "test.npz", images=INPUTS.astype(np.float32), labels=LABELS)
+    np.savez(tmp_path / "train.npz", images=X.astype(np.float32), labels=Y)
+    with pytest.warns(UserWarning, match=TREE):
+        Ensemble.fit(
+            X.astype(np.float32), Y, partitions=6, learner=DecisionTreeClassifier(), num_classes=3, progress=False
+        ).save(tmp_path / "ens")
+    data = ("--ensemble", tmp_path / "ens", "--data", f"npz:path={tmp_path}/test.npz,classes=3", "--limit", "2")
+    certify = ("poison", "certify", *data, "--device", "cpu", "--out", tmp_path / "run")
+    assert f"--trust {TREE} to the command" in run(*certify).stderr
+    assert run(*certify, "--trust", TREE).exit_code == 0
+    training = f"npz:path={tmp_path}/train.npz,classes=3"
+    attack = ("poison", "attack", *data, "--train-data", training, "--most", "2", "--out", tmp_path / "attack")
+    assert run(*attack).exit_code == 2
+    assert run(*attack, "--trust", TREE).exit_code == 0
+    replay = ("verify", tmp_path / "run", "--replay", "--ensemble", tmp_path / "ens", "--training", training)
+    assert run(*replay).exit_code == 2
+    assert run(*replay, "--trust", TREE).exit_code == 0
+
+
 def test_altered_files_are_refused(tmp_path: Path) -> None:
     ensemble = fitted(GaussianNB()).save(tmp_path / "ens")
     first = tmp_path / "ens" / "models-000000.skops"

@@ -1,6 +1,7 @@
 """vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,31 @@ def test_analytic_figures_agree_with_what_the_papers_say(name: str, tmp_path: Pa
     if name == "laplace-binary":
         assert all(abs(row.difference or 0) < 1e-6 for row in outcome.rows)
     assert all(path.stat().st_size > 500 for path in outcome.pictures)
+
+
+def test_the_baseline_of_label_flips_is_drawn_beside_runs_of_ss_dpa(tmp_path: Path, monkeypatch: Any) -> None:
+    from vauban.data import load
+    from vauban.reproduce import label_flips
+
+    stored = Path(__file__).parents[2] / "results" / "poisoning" / "ss-dpa-1200"
+    if stored.is_dir():
+        shutil.copytree(stored, tmp_path / "ss-dpa-mnist" / "runs" / "partitions-1200")
+    small = {"train": load("mnist:split=train").select(limit=600), "test": load("mnist:split=test").select(limit=100)}
+    monkeypatch.setattr(label_flips, "load", lambda text: small[text.partition("=")[2]])
+    monkeypatch.setattr(label_flips, "EVERY", 5)
+    outcome = run_entry(find("label-flips-mnist"), tmp_path / "baseline", Options(say=lambda _: None))
+    by_name = {row.what: row.ours for row in outcome.rows}
+    assert by_name["smoothed labels, q = 0.1: accuracy without flips, percent"] > 60
+    assert by_name["smoothed labels, q = 0.1: median of certified flips"] > 0
+    table = (tmp_path / "baseline" / "figure-7.1.csv").read_text().splitlines()
+    assert table[0].endswith("partitions-1200") or not stored.is_dir()
+    assert len(outcome.pictures) == 3
+
+
+@pytest.mark.slow
+def test_no_training_digit_occurs_twice_and_repeated_ones_stay_together(tmp_path: Path) -> None:
+    outcome = run_entry(find("repeated-samples-mnist"), tmp_path, Options(say=lambda _: None))
+    assert [row.ours for row in outcome.rows] == [0, 0]
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ AggregateOption = Annotated[str, typer.Option(help="plurality, or runoff: a seco
 KeepVotesOption = Annotated[
     bool, typer.Option("--keep-votes", help="keep the vote of every base classifier, for vauban poison collective")
 ]
+TrustOption = poison_attack.TrustOption
 OutRunOption = Annotated[Path, common.folder_option("run folder")]
 
 
@@ -114,6 +115,8 @@ def certify(
     limit: common.LimitOption = None,
     radii: Annotated[str | None, typer.Option(help="radii of the table, separated by commas")] = None,
     keep_votes: KeepVotesOption = False,
+    trust: TrustOption = None,
+    on: Annotated[str, typer.Option(help="here, or ray[:address=host:port]: groups vote on a Ray cluster")] = "here",
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -128,7 +131,7 @@ def certify(
     from vauban.report.summary import parse_radii
 
     shown_radii = parse_radii(radii)
-    voters = load_ensemble(ensemble, common.pick_device(device))
+    voters = load_ensemble(ensemble, common.pick_device(device), trust or ())
     try:
         certs = voters.certify_data(
             data,
@@ -139,6 +142,7 @@ def certify(
             label=label,
             out=out,
             keep_votes=keep_votes,
+            on=on,
             progress=progress_bars(out, json),
         )
     except KeyboardInterrupt:

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 TABLE = "table.csv"
 
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        help="a type that the ensemble's skops files may hold, such as sklearn.tree._tree.Tree; repeat it for more",
+        show_default=False,
+    ),
+]
+
 
 @example(
     "vauban poison attack --ensemble ens/ --data mnist:split=test --every 1000 --out attacks/dpa",
@@ -35,6 +44,7 @@ def attack(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     seed: Annotated[int, typer.Option(min=0, help="seed of the samples that are added")] = 0,
+    trust: TrustOption = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -50,7 +60,7 @@ def attack(
     from vauban.poisoning.ensemble_training import load_ensemble
     from vauban.poisoning.selection import select
 
-    loaded = load_ensemble(ensemble, common.pick_device(device))
+    loaded = load_ensemble(ensemble, common.pick_device(device), trust or ())
     if not isinstance(loaded, Ensemble):
         raise BadInput(f"{ensemble} is an ensemble of clusters, which this attack cannot train anew: give one of parts")
     with any_samples():

@@ -55,6 +55,10 @@ def verify(
     parts: Annotated[
         int | None, typer.Option(min=1, help="with --replay, poisoning: how many parts to train again [20]")
     ] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(help="with --replay, poisoning: a type that skops files of the ensemble may hold"),
+    ] = None,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
@@ -68,7 +72,7 @@ def verify(
     from vauban.runs.verify import verify_run
 
     smoothing = {"model": model, "weights": weights, "inputs": inputs}
-    poisoning = {"ensemble": ensemble, "training": training, "parts": parts}
+    poisoning = {"ensemble": ensemble, "training": training, "parts": parts, "trust": trust or None}
     if not replay:
         _refuse_unused({**smoothing, **poisoning, "all": all_inputs or None})
     given = None if data is None else _selected(run, data, replay)

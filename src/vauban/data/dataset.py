@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.runs.sections import Selection
@@ -46,7 +47,8 @@ class Dataset:
     num_classes: 0 if it is unknown; name: the spec that loads it again. index: int64 [m], the number of
     each input in the whole data set; names: the file of each input, if it has one; classes_fixed: whether the number of
     classes is given and not inferred from the labels or folders. taken: how these inputs were taken from the whole data set;
-    None if this is the whole one. features: the names of the columns of a table, None for other inputs.
+    None if this is the whole one. features: the names of the columns of a table, None for other inputs. originals: keys of the
+    pictures that `images` are scaled copies of, where a reader was asked for them; parts of a training set are made from these.
     """
 
     images: NDArray[Any]
@@ -59,6 +61,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
     taken: Selection | None = None
     features: tuple[str, ...] | None = None
+    originals: Originals | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.images, Streamed):
@@ -72,6 +75,8 @@ class Dataset:
             )
         if self.index is None:
             object.__setattr__(self, "index", np.arange(len(self.images), dtype=np.int64))
+        if self.originals is not None and len(self.originals) != len(self.images):
+            raise BadInput(f"{self.name}: {len(self.images)} inputs and {len(self.originals)} keys of originals differ")
         if self.labels is not None:
             _check_labels(self.labels, len(self.images), self.num_classes, self.name)
 
@@ -113,7 +118,13 @@ class Dataset:
         labels = None if self.labels is None else self.labels[chosen]
         names = None if self.names is None else tuple(self.names[i] for i in chosen)
         return replace(
-            self, images=self.images[chosen], labels=labels, index=self.index[chosen], names=names, taken=taken
+            self,
+            images=self.images[chosen],
+            labels=labels,
+            index=self.index[chosen],
+            names=names,
+            taken=taken,
+            originals=None if self.originals is None else self.originals.at(chosen),
         )
 
     def unreadable(self, numbers: Sequence[int] | None = None) -> list[int]:

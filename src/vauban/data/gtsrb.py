@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from vauban.data.dataset import Dataset, numbered
 from vauban.data.kinds import register
 from vauban.data.locations import SEARCHED, SPLIT, existing_folder, parts, search_roots
+from vauban.data.originals import OriginalKeys
 from vauban.data.pictures import read_side
 from vauban.errors import BadInput, MissingExtra
-from vauban.specs import Parameter
+from vauban.specs import Parameter, choose
 
 CLASSES = 43
 PARAMETERS = {
     "path": Parameter(str, example="FOLDER"),
     "split": SPLIT,
     "size": Parameter(read_side, default=48, example="48"),
+    "keys": Parameter(lambda text: choose("kind of keys", text, ("original",)), example="original"),
 }
 
 _TRAIN = ("Final_Training/Images", "Training")
@@ -37,7 +39,7 @@ def found() -> bool:
 @register(
     "gtsrb",
     parameters=PARAMETERS,
-    written="gtsrb:path=FOLDER,split=test,size=48",
+    written="gtsrb:path=FOLDER,split=test,size=48,keys=original",
     reads="39,209 + 12,630 pictures of 43 traffic signs, .ppm, scaled to size x size",
     looks=f"path=, else {SEARCHED}",
     found=found,
@@ -47,15 +49,22 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
 
     Training pictures are in the order of their classes and names, as their folders have them; those of the test in the order of
     GT-final_test.csv, which holds their classes. A table that names a picture twice, none, or a class that is none, is refused.
+    With keys=original, parts of a training set are made from the original pictures, as in [Levine2023] F.10.
     """
     listed = [entry for part in parts(values["split"]) for entry in _listed(values["path"], part)]
     size = values["size"]
     images = np.empty((len(listed), 3, size, size), np.uint8)
+    keys = OriginalKeys(lambda i: _pixels(listed[i][0])) if values["keys"] else None
     for i, (path, _) in enumerate(listed):
-        images[i] = _pixels(path, size)
+        images[i] = _pixels(path, size).transpose(2, 0, 1)
+        if keys is not None:
+            keys.add(_pixels(path))
     labels = np.array([label for _, label in listed], np.int64)
     names = tuple("/".join(path.parts[-2:]) for path, _ in listed)
-    return Dataset(images, labels, CLASSES, numbered(CLASSES), name, classes_fixed=True, names=names)
+    originals = None if keys is None else keys.made()
+    return Dataset(
+        images, labels, CLASSES, numbered(CLASSES), name, classes_fixed=True, names=names, originals=originals
+    )
 
 
 def _roots(path: str | None) -> list[Path]:
@@ -112,14 +121,16 @@ def _table(table: Path, folder: Path, label: int | None) -> list[tuple[Path, int
     return [(folder / name, found) for name, found in rows]
 
 
-def _pixels(path: Path, size: int) -> NDArray[np.uint8]:
+def _pixels(path: Path, size: int | None = None) -> NDArray[np.uint8]:
+    """A picture uint8 [height, width, 3]; with `size`, scaled to that height and width."""
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtra("Pillow", "images", "reading pictures") from None
     try:
         with Image.open(path) as picture:
-            scaled = picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+            whole = picture.convert("RGB")
+            scaled = whole if size is None else whole.resize((size, size), Image.Resampling.BILINEAR)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
         raise BadInput(f"{path} cannot be read as a picture ({problem}); repair or remove it") from None
-    return np.asarray(scaled, np.uint8).transpose(2, 0, 1)
+    return np.asarray(scaled, np.uint8)

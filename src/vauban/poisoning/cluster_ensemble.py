@@ -119,6 +119,7 @@ class ClusterEnsemble(VotingEnsemble):
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
         keep_votes: bool = False,
+        on: str = "here",
     ) -> EnsembleVotes:
         """Votes on the inputs `x` [m, ...]: n_c counts the samples of the input's cluster labelled c, and of the other not c."""
         self.check_inputs(x)
@@ -127,6 +128,8 @@ class ClusterEnsemble(VotingEnsemble):
             raise BadInput(
                 "keep_votes: two clusters have a base classifier for each sample and keep counts only; leave it out"
             )
+        if on != "here":
+            raise BadInput(f"--on {on}: the votes of two clusters are counted at once, in this process; leave it out")
         by_cluster = np.stack([self.table[a] + self.table[1 - a, ::-1] for a in (0, 1)])
         by_cluster[:, 0] += len(self.failed)
         return EnsembleVotes(by_cluster[_assigned(_flat(x), self.centres)], against="labels")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput
+from vauban.data.originals import Originals
+from vauban.errors import BadInput, VaubanError
 from vauban.poisoning.learners import (
     columns_of,
     labels_of,
@@ -26,10 +26,10 @@ from vauban.poisoning.learners import (
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import check_samples
 from vauban.poisoning.progress import ProgressCallback, ProgressReporter, reporter
-from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import IN_MEMORY_ONLY, InMemoryGroup, train_base_classifiers
-from vauban.poisoning.training.guarded import guarded_scores
 from vauban.poisoning.training.preprocessing import preprocess
+from vauban.poisoning.training.ray_jobs import connected_cluster
+from vauban.poisoning.training.ray_votes import Voting, count_groups
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
 from vauban.poisoning.training.trainer import Trainer, rebuild
@@ -69,6 +69,7 @@ class Ensemble(VotingEnsemble):
         preprocessing: str = "none",
         folder: str | Path | None = None,
         source: dict[str, Any] | None = None,
+        originals: Originals | None = None,
         on: str = "here",
         progress: bool | ProgressReporter = True,
     ) -> Ensemble:
@@ -80,7 +81,8 @@ class Ensemble(VotingEnsemble):
         `trainer`. `num_classes`: one more than the largest label unless given, or as many as a module has scores.
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned
-        then; else "samples". `source` goes into the manifest. `on`: "ray" trains on a Ray cluster, with the same result.
+        then; else "samples". `source` goes into the manifest. `originals`: keys of the pictures that `x` are scaled copies of
+        (`Dataset.originals`), from which parts are made then. `on`: "ray" trains on a Ray cluster, with the same result.
         A base classifier that cannot be trained on its part has a constant vote (`failures.RULE`), so that an ensemble exists for
         every training set; the manifest lists them. `progress`: True shows bars once work takes two seconds.
         """
@@ -99,6 +101,7 @@ class Ensemble(VotingEnsemble):
             source=(source or {}) | ({} if columns is None else {"columns": columns}),
             on=on,
             progress=reporter(progress),
+            originals=originals,
         )
         return cls(manifest, chosen, groups)
 
@@ -224,12 +227,13 @@ class Ensemble(VotingEnsemble):
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
         keep_votes: bool = False,
+        on: str = "here",
     ) -> EnsembleVotes:
-        """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round."""
+        """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round, which also is what `on` is about."""
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
         kept = keep_votes or spread > 1
-        counter = self._count(x, duels=two_rounds, votes=kept, on_progress=on_progress, checkpoint=checkpoint)
+        counter = self._count(x, duels=two_rounds, votes=kept, on_progress=on_progress, checkpoint=checkpoint, on=on)
         arrays = counter.arrays()
         if two_rounds and spread > 1:
             first = EnsembleVotes.from_arrays({"counts": arrays["counts"], "duels": arrays["duels"]}, self.num_classes)
@@ -252,24 +256,23 @@ class Ensemble(VotingEnsemble):
         votes: bool = False,
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
+        on: str = "here",
     ) -> VoteCounter:
-        new_counter = functools.partial(VoteCounter, len(x), self.num_classes, self.models, duels=duels, votes=votes)
-        preprocessed, counter = self._preprocessed(x), new_counter()
+        cluster = connected_cluster(on)
+        voting = self._voting(x)
+        counter = VoteCounter(len(x), self.num_classes, self.models, duels=duels, votes=votes)
         if checkpoint:
             checkpoint.restore(counter, [len(group.numbers) for group in self.groups])
         if on_progress:
             on_progress(sum(len(group.numbers) for group in self.groups[: counter.groups]))
         try:
-            for group in self.groups[counter.groups :]:
-                of_group = new_counter()
-                for start, scores in self._scores_of(group, preprocessed):
-                    of_group.add(group.numbers, scores, start)
+            for of_group in count_groups(cluster, voting, self.groups[counter.groups :], duels=duels, votes=votes):
                 counter = counter.plus(of_group)  # one assignment: an interruption finds all votes of a group, or none
                 if on_progress:
-                    on_progress(len(group.numbers))
+                    on_progress(of_group.models)
                 if checkpoint:
                     checkpoint.save(counter)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, VaubanError):
             if checkpoint:
                 checkpoint.save(counter, now=True)
             raise
@@ -297,31 +300,18 @@ class Ensemble(VotingEnsemble):
         self, x: NDArray[Any], on_progress: ProgressCallback | None = None
     ) -> Iterator[tuple[list[int], int, torch.Tensor]]:
         """Scores [group, inputs, classes] of each group on each chunk of inputs, with numbers and first input."""
-        preprocessed = self._preprocessed(x)
+        voting = self._voting(x)
         for group in self.groups:
-            for start, scores in self._scores_of(group, preprocessed):
+            for start, scores in voting.scores(group.weights()):
                 yield group.numbers, start, scores
             if on_progress:
                 on_progress(len(group.numbers))
 
-    def _preprocessed(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The inputs after the ensemble's preprocessing."""
+    def _voting(self, x: NDArray[Any]) -> Voting:
+        """The inputs after the ensemble's preprocessing, and what votes on them."""
         self.check_inputs(x)
-        return preprocess(self.manifest["preprocessing"], x)
-
-    def _scores_of(self, group: Group, preprocessed: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
-        """Scores on chunks of inputs, all of one shape: shorter chunks are padded."""
-        weights, height = group.weights(), int(self.manifest["compute"]["rows"])
-
-        def score(some: Any, chunk: NDArray[Any]) -> torch.Tensor:
-            rows = len(chunk)
-            if rows < height and isinstance(some, dict):
-                chunk = np.concatenate([chunk, np.zeros((height - rows, *chunk.shape[1:]), chunk.dtype)])
-            with thread_count(self.manifest["compute"]["threads"]):
-                return self.trainer.scores(some, chunk)[:, :rows]
-
-        for start in range(0, len(preprocessed), height):
-            yield start, guarded_scores(score, weights, preprocessed[start : start + height], self.num_classes)
+        compute, preprocessed = self.manifest["compute"], preprocess(self.manifest["preprocessing"], x)
+        return Voting(self.trainer, preprocessed, self.num_classes, int(compute["rows"]), compute["threads"])
 
 
 def _training(

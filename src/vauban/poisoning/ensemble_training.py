@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from vauban.data import Dataset
 from vauban.data.dataset import any_samples
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
 from vauban.poisoning.defense import Defense, package_entry, parse_defense
@@ -39,6 +41,7 @@ class TrainingRequest:
     out: Path | None
     on: str
     progress: ProgressReporter
+    originals: Originals | None = None
 
 
 def train(
@@ -85,6 +88,7 @@ def train(
             None if out is None else Path(out),
             on,
             progress,
+            samples.originals,
         )
     )
 
@@ -113,6 +117,7 @@ def train_parts(defense: Defense, request: TrainingRequest) -> Ensemble:
         source=request.source,
         on=request.on,
         progress=request.progress,
+        originals=request.originals,
     )
 
 
@@ -144,7 +149,8 @@ def plan_parts(
         )
     settings: dict[str, Any] = {"seeds": seeds, "seed": seed, "normalise": normalise}
     trainer = build_trainer(samples.x.shape[1:], samples.num_classes, model=model, device=device, **settings)
-    return plan_training(samples.x, samples.y, chosen.partition(partitions), trainer, preprocessing)
+    split = chosen.partition(partitions)
+    return plan_training(samples.x, samples.y, split, trainer, preprocessing, samples.originals)
 
 
 def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
@@ -161,9 +167,9 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
     return ensemble
 
 
-def load_ensemble(folder: str | Path, device: str = "cpu") -> VotingEnsemble:
-    """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`."""
+def load_ensemble(folder: str | Path, device: str = "cpu", trust: Sequence[str] = ()) -> VotingEnsemble:
+    """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`. `trust`: as in `Ensemble.load`."""
     trainer = read_manifest(Path(folder))["trainer"]
     if trainer.get("trainer") == "clusters":
         return ClusterEnsemble.load(folder)
-    return Ensemble.load(folder, device=device)
+    return Ensemble.load(folder, device=device, trust=trust)

@@ -51,22 +51,30 @@ class CopyOf:
 def to_array(x: Any, what: str = "samples") -> NDArray[Any]:
     """Numbers as an array: from arrays, tensors, lists, data frames and their columns."""
     if isinstance(x, torch.Tensor):
-        return x.detach().cpu().numpy()
+        return (x.detach().float() if x.dtype is torch.bfloat16 else x.detach()).cpu().numpy()
+    if hasattr(x, "toarray"):
+        raise BadInput(f"{what} in a sparse matrix ({type(x).__name__}): give them as an array, x.toarray()")
     if hasattr(x, "to_numpy"):
-        kinds: Any = getattr(x, "dtypes", None)
-        named = dict(kinds.items()) if hasattr(kinds, "items") else {}
-        words = [str(name) for name, kind in named.items() if getattr(kind, "kind", "O") not in "uifb"]
-        if words:
-            raise BadInput(
-                f"the columns {', '.join(words[:5])} hold no numbers: encode them by a rule that does not look at other samples "
-                "(a fixed list of values), since one fitted on all samples would spread a poisoned one to every part"
-            )
-        x = x.to_numpy()
+        x = _from_frame(x)
     try:
         array = np.asarray(x)
     except ValueError as problem:
         raise BadInput(f"{what} of different lengths cannot be one array ({problem}): give numbers [n, ...]") from None
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
+
+
+def _from_frame(x: Any) -> NDArray[Any]:
+    """The numbers of a data frame or of one of its columns; several kinds of numbers become floats, missing ones NaN."""
+    kinds: Any = getattr(x, "dtypes", None)
+    named = dict(kinds.items()) if hasattr(kinds, "items") else {"": kinds}
+    words = [str(name) for name, kind in named.items() if getattr(kind, "kind", "O") not in "uifb"]
+    if words and words != [""]:
+        raise BadInput(
+            f"the columns {', '.join(words[:5])} hold no numbers: encode them by a rule that does not look at other samples "
+            "(a fixed list of values), since one fitted on all samples would spread a poisoned one to every part"
+        )
+    array = np.asarray(x.to_numpy())
+    return x.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype.kind == "O" and not words else array
 
 
 def columns_of(x: Any) -> list[str] | None:
@@ -201,4 +209,9 @@ def _module_trainer(
         raise BadInput(f"learner() returned {type(module).__name__}, which is no torch module: {_NEEDED} is needed")
     if num_classes is None:
         num_classes = ModuleTrainer(build, 2).scores_a_sample(np.zeros((1, *shape), dtype))
+        if num_classes < 2:
+            raise BadInput(
+                f"the module returns {num_classes} score a sample, as a regression or a single logit does: one for each class is "
+                "needed, two or more"
+            )
     return ModuleTrainer(build, _classes(np.zeros(0, np.int64), num_classes))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from vauban.data import Dataset
 from vauban.data.dataset import any_samples
+from vauban.data.originals import Originals
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import differences
 from vauban.poisoning.cluster_ensemble import ClusterEnsemble
@@ -88,6 +89,7 @@ def replay_parts(
     training: Samples | None = None,
     parts: int | None = 20,
     trainer: Trainer | None = None,
+    trust: Sequence[str] | None = None,
     device: str = "cpu",
     progress: ProgressReporter = no_progress,
 ) -> PartsReplay:
@@ -96,14 +98,14 @@ def replay_parts(
     They are drawn by the operating system's randomness. `ensemble`: that of the run, or its folder; needed where the run keeps
     counts, which do not say how each part voted: then all its votes are counted again too. `data`, `training`: the whole data
     sets of inputs and of training samples, those that the manifest names unless given. `trainer`: that of the training, if it is
-    not Vauban's own. The first difference is a `Lie`.
+    not Vauban's own; `trust`: types of the ensemble's skops files, as in `Ensemble.load`. The first difference is a `Lie`.
     """
     folder = Path(folder)
     verify_run(folder)
     record = read_record(folder)
     about = renamed(_training_of(folder, record))
     x = _inputs(record, about, data)
-    voters = load_ensemble(ensemble, device) if isinstance(ensemble, str | Path) else ensemble
+    voters = load_ensemble(ensemble, device, trust or ()) if isinstance(ensemble, str | Path) else ensemble
     if voters is not None:
         _check_ensemble(record, voters, x)
     elif record.votes.ballots is None:
@@ -111,14 +113,14 @@ def replay_parts(
             f"{folder} keeps counts, which do not say how each part voted: give the ensemble of the run, whose hash the manifest "
             "holds (--ensemble)"
         )
-    samples, labels = _training_samples(about, training)
+    samples, labels, originals = _training_samples(about, training)
     models = record.votes.models
     if about["trainer"].get("trainer") == "clusters":
         _replay_clusters(record, about, samples, labels, x)
         return _result(record, list(range(models)))
     drawn = _drawn(models, parts)
     own_trainer = _trainer(about, voters, trainer, device)
-    again = _trained_again(about, own_trainer, samples, labels, drawn, progress)
+    again = _trained_again(about, own_trainer, samples, labels, originals, drawn, progress)
     winner = record.votes.winner if record.manifest.settings.aggregate == "runoff" else None
     kept = (
         _kept(record, drawn) if record.votes.ballots is not None else _by_part(_subset(voters, drawn), x, drawn, winner)
@@ -163,9 +165,12 @@ def _inputs(record: PoisoningRecord, about: Mapping[str, Any], data: Samples | N
     return x
 
 
-def _training_samples(about: Mapping[str, Any], training: Samples | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The training set; refused unless it has the manifest's hash."""
+def _training_samples(
+    about: Mapping[str, Any], training: Samples | None
+) -> tuple[NDArray[Any], NDArray[np.int64], Originals | None]:
+    """The training set, and keys of original pictures if parts are made from these; refused unless it has the manifest's hash."""
     own = about["data"]
+    originals = None
     given = own.get("spec") if training is None else training
     if given is None:
         raise BadInput("the run does not name its training set: give it (--training)")
@@ -177,10 +182,16 @@ def _training_samples(about: Mapping[str, Any], training: Samples | None) -> tup
                 given, split="train", every=own.get("every", 1), limit=own.get("limit"), classes=own.get("classes")
             )
         assert some.y is not None
-        x, y, name = some.x, some.y, some.data.name
+        x, y, name, originals = some.x, some.y, some.data.name, some.originals
     if set_sha256(x, y) != own["sha256"]:
         raise Lie(f"{name} is not the training set of the run (sha256 differs): give the run's (--training)")
-    return x, y
+    known = None if originals is None else originals.sha256()
+    if known != own.get("originals_sha256"):
+        raise Lie(
+            f"{name}: parts are made from other keys than in the run (one of the two has keys=original, or the original pictures "
+            "are others): give the run's training set (--training)"
+        )
+    return x, y, originals
 
 
 def _check_ensemble(record: PoisoningRecord, voters: VotingEnsemble, x: NDArray[Any]) -> None:
@@ -217,6 +228,7 @@ def _trained_again(
     trainer: Trainer,
     x: NDArray[Any],
     y: NDArray[np.int64],
+    originals: Originals | None,
     drawn: Sequence[int],
     progress: ProgressReporter,
 ) -> Ensemble:
@@ -234,6 +246,7 @@ def _trained_again(
             on="here",
             progress=progress,
             only=drawn,
+            originals=originals,
         )
     one, other = ({name: some.get(name) for name in _COMPARED} for some in (about, renamed(manifest)))
     lines = list(differences(one, other, ignore=_IGNORED))

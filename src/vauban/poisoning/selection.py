@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data import Dataset, load_some
+from vauban.data.originals import Originals
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
 from vauban.poisoning.votes.run_folder import InputSource
@@ -18,7 +19,8 @@ from vauban.poisoning.votes.run_folder import InputSource
 class Selection:
     """Inputs `x` [n, ...], labels `y` [n] or None, and the index [n] of each input in its data set.
 
-    `data` is what was selected by position, before classes were left out.
+    `data` is what was selected by position, before classes were left out. `originals`: keys of the pictures that the inputs are
+    scaled copies of, if the data set has them.
     """
 
     x: NDArray[Any]
@@ -26,6 +28,7 @@ class Selection:
     index: NDArray[np.int64]
     num_classes: int
     data: Dataset
+    originals: Originals | None = None
 
     @property
     def source(self) -> InputSource:
@@ -54,13 +57,14 @@ def select(
             raise BadInput(f"{chosen.name} has no labels: they are needed to train, and to keep some classes only")
         return Selection(chosen.images, None, index, chosen.num_classes, chosen)
     if classes is None:
-        return Selection(chosen.images, chosen.labels, index, chosen.num_classes, chosen)
+        return Selection(chosen.images, chosen.labels, index, chosen.num_classes, chosen, chosen.originals)
     wanted = _read_classes(classes, chosen)
     rows = np.flatnonzero(np.isin(chosen.labels, wanted))
     if not len(rows):
         raise BadInput(f"--classes {classes}: none of the samples chosen from {chosen.name} is of these classes")
     renumbered = np.array([wanted.index(label) for label in chosen.labels[rows]], dtype=np.int64)
-    return Selection(chosen.images[rows], renumbered, index[rows], len(wanted), chosen)
+    originals = None if chosen.originals is None else chosen.originals.at(rows)
+    return Selection(chosen.images[rows], renumbered, index[rows], len(wanted), chosen, originals)
 
 
 def check_classes_fixed(data: Dataset) -> None:

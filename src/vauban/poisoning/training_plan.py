@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.data.originals import Originals
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.progress import no_progress
 from vauban.poisoning.training.fitting import train_base_classifiers
@@ -46,10 +47,15 @@ class TrainingPlan:
 
 
 def plan_training(
-    x: NDArray[Any], y: NDArray[np.int64], partition: Partition, trainer: Trainer, preprocessing: str = "none"
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    partition: Partition,
+    trainer: Trainer,
+    preprocessing: str = "none",
+    originals: Originals | None = None,
 ) -> TrainingPlan:
     """Train one group (or `_PROBE` base classifiers) of the largest parts twice, and multiply the second time."""
-    sizes = np.array([len(rows) for rows in partition.members(x, y)])
+    sizes = np.array([len(rows) for rows in partition.members(x, y, originals)])
     at_once = int(trainer.spec.get("group", 1))
     order = np.argsort(-sizes, kind="stable")
     chosen = [int(i) for i in order[: max(at_once, _PROBE)] if sizes[i]]
@@ -71,6 +77,7 @@ def plan_training(
                 on="here",
                 progress=no_progress,
                 only=chosen,
+                originals=originals,
             )[1]
             seconds = time.perf_counter() - began
     weights = [_size(group.weights()) for group in groups]

@@ -94,11 +94,12 @@ class VotingEnsemble(ABC):
         on_progress: ProgressCallback | None = None,
         checkpoint: VotesCheckpoint | None = None,
         keep_votes: bool = False,
+        on: str = "here",
     ) -> EnsembleVotes:
         """The votes on the inputs `x` [m, ...] that certificates of this aggregate need.
 
         `on_progress` is called with numbers of models. `checkpoint` saves votes while models vote; voting continues from
-        those it holds. `keep_votes`: the vote of every model, also where counts would do.
+        those it holds. `keep_votes`: the vote of every model, also where counts would do. `on`: "ray" votes on a Ray cluster.
         """
 
     def as_inputs(self, x: Any) -> NDArray[Any]:
@@ -147,13 +148,15 @@ class VotingEnsemble(ABC):
         out: str | Path | None = None,
         keep_votes: bool = False,
         source: InputSource | None = None,
+        on: str = "here",
         progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
         `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
         continues after Ctrl-C or a kill; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
-        every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from.
+        every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from. `on`: "ray" lets the
+        workers of a Ray cluster vote, with the same votes.
         """
         x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
@@ -162,9 +165,9 @@ class VotingEnsemble(ABC):
         _check_kept(keep_votes, out, settings)
         voting = functools.partial(reporter(progress), "voting", self._votings(aggregate), "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes).certificates()
+            return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes, on).certificates()
         with voting() as on_progress:
-            votes = self.tally(x, aggregate, on_progress)
+            votes = self.tally(x, aggregate, on_progress, on=on)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
 
     def export(
@@ -201,6 +204,7 @@ class VotingEnsemble(ABC):
         label: str | None = None,
         out: str | Path | None = None,
         keep_votes: bool = False,
+        on: str = "here",
         progress: bool | ProgressReporter = True,
     ) -> PoisoningCertificates:
         """`certify` for inputs 0, every, 2*every, … (at most `limit`) of a data set, its test split unless another is named.
@@ -218,6 +222,7 @@ class VotingEnsemble(ABC):
             out=out,
             keep_votes=keep_votes,
             source=chosen.source,
+            on=on,
             progress=progress,
         )
 
@@ -237,6 +242,7 @@ class VotingEnsemble(ABC):
         source: InputSource | None,
         voting: Callable[[], AbstractContextManager[ProgressCallback]],
         keep_votes: bool,
+        on: str,
     ) -> PoisoningRecord:
         data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
         training = self._training()
@@ -252,7 +258,7 @@ class VotingEnsemble(ABC):
         with locked(out):
             checkpoint = VotesCheckpoint(out, about)
             with voting() as on_progress:
-                votes = self.tally(x, aggregate, on_progress, checkpoint, keep_votes)
+                votes = self.tally(x, aggregate, on_progress, checkpoint, keep_votes, on)
             record = write_run(out, PoisoningRecord(manifest, votes))
             checkpoint.remove()
         return record

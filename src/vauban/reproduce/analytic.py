@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.errors import MissingExtra
-from vauban.files import replace_file
 from vauban.laws.ablation import AblationLaw
 from vauban.laws.fractional import ExactFractionalLaw
 from vauban.laws.gaussian import GaussianLaw
 from vauban.laws.laplace import LaplaceLaw
 from vauban.laws.topk import radius
 from vauban.report.plots import COLOURS
+from vauban.reproduce import label_flips
 from vauban.reproduce.comparing import Compared
+from vauban.reproduce.drawing import new_figure, written
 from vauban.reproduce.entry import Entry
 
 Made = tuple[list[Compared], list[Path]]
@@ -37,7 +37,7 @@ def laplace_regions(entry: Entry, out: Path) -> Made:
         values[inside] = radius(law, label[inside], rival[inside][:, None])
     better = np.where(inside, np.where(ours > theirs * (1 + 1e-9), 1.0, 0.0), np.nan)
     agree = np.mean(better[inside] == _theorem1_wins(label[inside], rival[inside]))
-    figure, axes = _figure()
+    figure, axes = new_figure()
     axes.pcolormesh(
         grid, grid, better.reshape(199, 199), cmap="RdYlGn_r", vmin=0, vmax=1, shading="nearest", rasterized=True
     )  # as vectors its 40,000 cells are 7 MB
@@ -52,7 +52,7 @@ def laplace_regions(entry: Entry, out: Path) -> Made:
     row = _said(
         entry, "points of the grid where the printed condition (remark 2) agrees with the laws, in percent", 100 * agree
     )
-    return [row], _written(figure, out / "figure-4", ["p_A", "p_B", "theorem 1", "lecuyer"], points[::20])
+    return [row], written(figure, out / "figure-4", ["p_A", "p_B", "theorem 1", "lecuyer"], points[::20])
 
 
 def _theorem1_wins(label: NDArray[np.float64], rival: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -71,7 +71,7 @@ def laplace_binary(entry: Entry, out: Path) -> Made:
         ("Gaussian, Cohen et al.", GaussianLaw(1.0)),
     ]
     curves = [radius(law, p, (1 - p)[:, None]) for _, law in laws]
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for (name, _), curve, colour in zip(laws, curves, COLOURS, strict=False):
         axes.plot(p, curve, color=colour, label=name)
     axes.set(
@@ -84,7 +84,7 @@ def laplace_binary(entry: Entry, out: Path) -> Made:
         _said(entry, f"{name}: radius at probability 0.9", value, published)
         for (name, _), value, published in zip(laws, at, table, strict=True)
     ]
-    return rows, _written(figure, out / "figure-6", ["p", *(name for name, _ in laws)], np.stack([p, *curves], axis=1))
+    return rows, written(figure, out / "figure-6", ["p", *(name for name, _ in laws)], np.stack([p, *curves], axis=1))
 
 
 def rops(entry: Entry, out: Path) -> Made:
@@ -94,7 +94,7 @@ def rops(entry: Entry, out: Path) -> Made:
     first = {name: np.array([_largest_sigma(law, x, 0.0) for x in places]) for name, law in _NOISES.items()}
     radii = np.linspace(0, 0.6, 13)
     second = {name: np.array([_largest_sigma(law, 0.3, r) for r in radii]) for name, law in _NOISES.items()}
-    figure, panels = _figure(2)
+    figure, panels = new_figure(2)
     for axes, x, curves, label in (
         (panels[0], places, first, "x"),
         (panels[1], radii, second, "radius to be certified at x = 0.3"),
@@ -106,7 +106,7 @@ def rops(entry: Entry, out: Path) -> Made:
     published = {"Laplace": math.sqrt(2) / math.log(2), "Gaussian": 1 / 0.6744897501960817}
     rows = [_said(entry, f"{name}: supremum at x = 0", float(first[name][0]), published[name]) for name in _NOISES]
     columns = ["x", *first]
-    return rows, _written(figure, out / "figures-10-11", columns, np.stack([places, *first.values()], axis=1))
+    return rows, written(figure, out / "figures-10-11", columns, np.stack([places, *first.values()], axis=1))
 
 
 def _inside_band(cdf: Callable[[float], float], x: float) -> float:
@@ -155,7 +155,7 @@ def ablation_delta(entry: Entry, out: Path) -> Made:
     distances, kept = np.arange(0, 41), (5, 15, 25, 35, 45, 55, 65, 75, 85, 95)
     laws = {k: AblationLaw(retained=k, features=784) for k in kept}
     curves = {k: np.asarray(law.most(np.zeros(len(distances)), distances)) for k, law in laws.items()}
-    figure, axes = _figure()
+    figure, axes = new_figure()
     from matplotlib import colormaps
 
     for number, (k, curve) in enumerate(curves.items()):
@@ -170,12 +170,12 @@ def ablation_delta(entry: Entry, out: Path) -> Made:
     )
     row = _said(entry, "largest difference from 1 - C(d - rho, k) / C(d, k) in whole numbers", worst, 0.0)
     table = np.stack([distances, *curves.values()], axis=1)
-    return [row], _written(figure, out / "figure-2.2", ["rho", *(f"k={k}" for k in kept)], table)
+    return [row], written(figure, out / "figure-2.2", ["rho", *(f"k={k}" for k in kept)], table)
 
 
 def designs(entry: Entry, out: Path) -> Made:
     """[Levine2023] Figure 4.5: g(z) = z^p, and the share of 1,000 views that tell two values z apart, for p = 1/2 and 1/3."""
-    figure, panels = _figure(2)
+    figure, panels = new_figure(2)
     rows, columns, z = [], [], np.arange(256) / 255
     for axes, p in zip(panels, (Fraction(1, 2), Fraction(1, 3)), strict=True):
         law = ExactFractionalLaw(p)
@@ -189,7 +189,7 @@ def designs(entry: Entry, out: Path) -> Made:
         rows.append(_said(entry, f"p = {p}: largest difference", float(np.max(wanted - apart)), 0.02))
         rows.append(_said(entry, f"p = {p}: most by which it is above z^p", float(np.max(apart - wanted)), 0.0))
     names = ["z", "z^(1/2)", "design 1/2", "z^(1/3)", "design 1/3"]
-    return rows, _written(figure, out / "figure-4.5", names, np.stack([z, *columns], axis=1))
+    return rows, written(figure, out / "figure-4.5", names, np.stack([z, *columns], axis=1))
 
 
 FIGURES: dict[str, Callable[[Entry, Path], Made]] = {
@@ -198,35 +198,10 @@ FIGURES: dict[str, Callable[[Entry, Path], Made]] = {
     "rops": rops,
     "ablation-delta": ablation_delta,
     "designs": designs,
+    **label_flips.FIGURES,
 }
 
 
 def _said(entry: Entry, what: str, ours: float, published: float | None = None) -> Compared:
     """A row of the comparison for a number that is no accuracy."""
     return Compared(entry.source, what, "", published, ours, None, None, "formula", quantity="number")
-
-
-def _figure(panels: int = 1) -> tuple[Any, Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "report", "drawing a figure") from None
-    drawn = Figure(figsize=(6.5 if panels == 1 else 10, 4.4), dpi=150)
-    axes = drawn.subplots(1, panels)
-    for one in [axes] if panels == 1 else axes:
-        one.grid(alpha=0.25)
-    return drawn, axes
-
-
-def _written(figure: Any, stem: Path, columns: Sequence[str], table: NDArray[np.float64]) -> list[Path]:
-    """Write a figure as PNG and SVG and its numbers as CSV; returns the paths."""
-    from matplotlib import rc_context
-
-    figure.tight_layout()
-    png, svg, csv = (stem.with_name(f"{stem.name}{kind}") for kind in (".png", ".svg", ".csv"))
-    figure.savefig(png)
-    with rc_context({"svg.hashsalt": "vauban"}):
-        figure.savefig(svg, metadata={"Date": None})
-    lines = [",".join(columns), *(",".join(f"{value:.9g}" for value in row) for row in table)]
-    replace_file(csv, "\n".join([*lines, ""]).encode())
-    return [png, svg, csv]

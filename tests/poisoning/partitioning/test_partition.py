@@ -1,5 +1,6 @@
 """Partitions: functions of a set, by content alone, whatever the order of the training data."""
 
+import hashlib
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from vauban.data import load
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
-from vauban.poisoning.partitioning.samples import content_keys, set_sha256
+from vauban.poisoning.partitioning.samples import NO_CLASS, content_keys, set_sha256
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, size=(300, 1, 4, 4), dtype=np.uint8)
@@ -32,6 +33,23 @@ def test_shuffling_changes_nothing(partition: Partition) -> None:
     order = RNG.permutation(300)
     assert contents(partition, PICTURES, LABELS) == contents(partition, PICTURES[order], LABELS[order])
     assert set_sha256(PICTURES, LABELS) == set_sha256(PICTURES[order], LABELS[order])
+
+
+def test_hashes_and_buckets_are_those_of_samples_taken_one_by_one() -> None:
+    """Stored manifests hold these hashes; digests that end in zeros, repeated samples and labels that are no class included."""
+    x, y = np.concatenate([PICTURES, PICTURES[:20]]), np.concatenate([LABELS, LABELS[:20] - 1])
+    y[0] = NO_CLASS
+    digests = [
+        hashlib.blake2b(b"uint8 (1, 4, 4)\n" + row.tobytes(), digest_size=32, person=b"vauban samples").digest()
+        for row in x
+    ]
+    for labels, name in ((y, b"labelled\n"), (None, b"unlabelled\n")):
+        given = [0] * len(x) if labels is None else labels.tolist()
+        pairs = sorted(zip(digests, given, strict=True))
+        whole = b"".join(digest + label.to_bytes(8, "little", signed=True) for digest, label in pairs)
+        assert set_sha256(x, labels) == hashlib.sha256(name + whole).hexdigest()
+    words = [int.from_bytes(digest[:8], "little") for digest in digests]
+    assert Partition(7, spread=3).buckets(x).tolist() == [word % 21 for word in words]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)

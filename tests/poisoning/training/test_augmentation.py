@@ -35,6 +35,11 @@ def test_crops_are_mirrored_and_greyed_as_asked() -> None:
     assert bool((view[..., 12:20, 12:20] == 0.5).all())
     mirrored = augmentation("crop-flip").apply(x, u - torch.tensor([[0, 0, 0.9, 0, 0]]))
     assert torch.equal(mirrored[..., :12, :], x.flip(3)[..., :12, :])
+    assert torch.equal(augmentation("crop").apply(x, u - torch.tensor([[0, 0, 0.9, 0, 0]])), view)
+    u = torch.rand(20, 12, generator=torch.Generator().manual_seed(1))
+    one, other = (u * torch.tensor([1, 1, side, *[1] * 9]) for side in (0, 1))
+    still = [augmentation("contrast-unmirrored").apply(x.expand(20, -1, -1, -1), some) for some in (one, other)]
+    assert torch.equal(*still)
 
 
 def test_contrast_views_stay_pictures() -> None:

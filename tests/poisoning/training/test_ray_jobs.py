@@ -1,4 +1,4 @@
-"""Training on a cluster gives what training here gives: with a stand-in for Ray, and with Ray where it is installed."""
+"""Training and voting on a cluster give what they give here: with a stand-in for Ray, and with Ray where it is installed."""
 
 import contextlib
 import os
@@ -52,7 +52,11 @@ class StandIn(SimpleNamespace):
     def __init__(self) -> None:
         self.most, self.jobs, self.chance = 0, 0, random.Random(0)
         errors = SimpleNamespace(RayError=Died, RayTaskError=Failed)
-        super().__init__(put=lambda x: x, get=lambda job: job(), cancel=lambda task, force: None, exceptions=errors)
+        super().__init__(put=lambda x: x, get=self.result, cancel=lambda task, force: None, exceptions=errors)
+
+    @staticmethod
+    def result(job: Any) -> Any:
+        return job() if callable(job) else job
 
     def is_initialized(self) -> bool:
         return True
@@ -146,6 +150,64 @@ def test_deaths_of_workers_of_ray_itself(ray_cluster: Any, tmp_path: Path, death
     else:
         with pytest.raises(VaubanError, match="workers keep dying"):
             Ensemble.fit(X, Y, Partition(40), trainer, on=ray_cluster.on)
+
+
+@pytest.mark.parametrize(("partition", "aggregate"), [(Partition(40), "runoff"), (Partition(8, spread=4), "plurality")])
+def test_the_same_votes_whoever_casts_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, partition: Partition, aggregate: str
+) -> None:
+    ensemble = Ensemble.fit(X, Y, partition, TRAINER, folder=tmp_path / "ens")
+    here = ensemble.tally(X[:30], aggregate).arrays(aggregate)
+    monkeypatch.setitem(sys.modules, "ray", StandIn())  # type: ignore[arg-type]
+    told: list[int] = []
+    there = ensemble.tally(X[:30], aggregate, told.append, on="ray").arrays(aggregate)
+    assert all(np.array_equal(here[name], there[name]) for name in here)
+    assert sum(told) == ensemble.models - len(ensemble.empty)
+
+
+def test_voting_stops_when_workers_keep_dying_and_goes_on_from_what_was_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in, cast = StandIn(), []
+    monkeypatch.setitem(sys.modules, "ray", stand_in)  # type: ignore[arg-type]
+    ensemble = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path / "ens")
+    jobs = stand_in.jobs
+
+    def dying(job: Any) -> Any:
+        if callable(job):
+            cast.append(job)
+            if len(cast) == 4:
+                raise Died("a worker ran out of memory")
+        return StandIn.result(job)
+
+    stand_in.get = dying
+    with pytest.raises(VaubanError, match="votes so far are kept in the run folder"):
+        ensemble.certify(X[:30], Y[:30], out=tmp_path / "run", keep_votes=True, on="ray")
+    tried = stand_in.jobs - jobs
+    stand_in.get = StandIn.result
+    ensemble.certify(X[:30], Y[:30], out=tmp_path / "run", keep_votes=True, on="ray")
+    assert stand_in.jobs - jobs - tried < tried
+    here = ensemble.certify(X[:30], Y[:30], out=tmp_path / "here", keep_votes=True)
+    (one, two) = ((tmp_path / name / "ballots.npz").read_bytes() for name in ("run", "here"))
+    assert one == two
+    assert here.models == 110
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [3, 100])
+def test_deaths_of_workers_of_ray_that_vote(ray_cluster: Any, tmp_path: Path, deaths: int) -> None:
+    """Three deaths change no vote; a cluster that loses every worker ends the voting in words."""
+    (tmp_path / "marks").mkdir()
+    here = Ensemble.fit(X, Y, Partition(40), TRAINER)
+    build = KillsItsWorker(tmp_path / "marks", deaths)
+    build.parent = os.getpid()
+    ensemble = Ensemble(here.manifest, ModuleTrainer(build, 10, steps=5), here.groups)
+    if deaths == 3:
+        assert np.array_equal(ensemble.certify(X[:50], on=ray_cluster.on).counts, here.certify(X[:50]).counts)
+        assert len(list((tmp_path / "marks").iterdir())) == 3
+    else:
+        with pytest.raises(VaubanError, match="workers keep dying"):
+            ensemble.certify(X[:50], on=ray_cluster.on)
 
 
 @pytest.mark.slow

@@ -78,6 +78,11 @@ class _World:
 
     def __init__(self, ensemble: Ensemble, x: NDArray[Any], y: ArrayLike):
         self.ensemble, self.x, self.y = ensemble, x, training_labels(x, y)
+        if "originals_sha256" in ensemble.manifest["data"]:
+            raise BadInput(
+                "the parts of this ensemble are made from original pictures (keys=original), and this attack changes scaled "
+                "ones: attack an ensemble that was trained without keys=original"
+            )
         if set_sha256(x, self.y) != ensemble.manifest["data"]["sha256"]:
             raise BadInput(
                 "this is not the training set of the ensemble, whose hash its manifest holds: give the samples that it was "

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning.partitioning.samples import check_samples, content_keys, sample_digests, training_labels
@@ -85,35 +86,43 @@ class Partition:
         """What the attacker may change: "samples" (add and remove them) or only "labels" (flip them)."""
         return "labels" if self.by == "sort" else "samples"
 
-    def buckets(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """The bucket 0..models-1 of every sample [n] of `x` [n, ...]; equal samples share one."""
+    def buckets(self, x: NDArray[Any], originals: Originals | None = None) -> NDArray[np.int64]:
+        """The bucket 0..models-1 of every sample [n] of `x` [n, ...]; equal samples share one.
+
+        `originals`: keys of the pictures that `x` are scaled copies of; samples are then told apart by these alone.
+        """
         rows = check_samples(x)
         if self.by == "sort":
-            return np.unique(content_keys(rows), return_inverse=True)[1].astype(np.int64) % self.models
+            keys = content_keys(rows) if originals is None else originals.place
+            return np.unique(keys, return_inverse=True)[1].astype(np.int64) % self.models
         if self.by == "pixel-sum":
+            if originals is not None:
+                return originals.total % self.models
             if rows.dtype != np.uint8:
                 raise BadInput(f"pixel-sum adds 8-bit values, and the samples are {rows.dtype}: use by=hash")
             return rows.sum(axis=tuple(range(1, rows.ndim)), dtype=np.int64) % self.models
-        words = (int.from_bytes(digest[:8], "little") for digest in sample_digests(rows))
-        return np.fromiter((word % self.models for word in words), np.int64, len(rows))
+        digests = sample_digests(rows) if originals is None else originals.digest
+        words = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+        return (words % np.uint64(self.models)).astype(np.int64)
 
-    def members(self, x: NDArray[Any], y: NDArray[Any]) -> list[NDArray[np.int64]]:
+    def members(self, x: NDArray[Any], y: NDArray[Any], originals: Originals | None = None) -> list[NDArray[np.int64]]:
         """The rows of `x` that each base classifier is trained on, sorted by content, then by label.
 
         Shuffling (x, y) permutes the row numbers and changes no training set. Equal inputs with different labels are
-        kept, sorted by label, with a warning.
+        kept, sorted by label, with a warning. `originals`: as in `buckets`.
         """
         rows, labels = check_samples(x), training_labels(x, y)
         keys = content_keys(rows)
         order = np.lexsort((labels, keys))
-        same = keys[order][1:] == keys[order][:-1]
+        told_apart = keys if originals is None else originals.place
+        same = told_apart[order][1:] == told_apart[order][:-1]
         conflicting = int((same & (labels[order][1:] != labels[order][:-1])).sum())
         if conflicting:
             warnings.warn(
                 f"{conflicting} training samples repeat another one's input with a different label: both are kept, side by side",
                 stacklevel=2,
             )
-        buckets = self.buckets(rows)
+        buckets = self.buckets(rows, originals)
         by_bucket = order[np.argsort(buckets[order], kind="stable")]
         ends = np.searchsorted(buckets[by_bucket], np.arange(self.models + 1))
         in_bucket = [by_bucket[a:b] for a, b in pairwise(ends)]

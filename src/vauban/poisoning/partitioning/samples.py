@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.errors import BadInput
 from vauban.validation import check_labels
 
+_AT_ONCE = 1 << 16  # samples that are hashed at once
+
 NO_CLASS = -(2**63)
 """Stands for a label that is no whole number of 64 bits."""
 
@@ -20,7 +22,10 @@ def check_samples(x: NDArray[Any]) -> NDArray[Any]:
     """Numbers [n, ...], or an error that depends on shape and type alone: n may be 0, and a value NaN or infinite."""
     rows = np.asarray(x)
     if rows.ndim < 2 or 0 in rows.shape[1:] or rows.dtype.kind not in "uif":
-        raise BadInput(f"training samples of shape {rows.shape} and type {rows.dtype}: numbers [n, ...] are needed")
+        column = "; a single column is x.reshape(-1, 1)" if rows.ndim == 1 else ""
+        raise BadInput(
+            f"training samples of shape {rows.shape} and type {rows.dtype}: numbers [n, ...] are needed{column}"
+        )
     return rows
 
 
@@ -56,24 +61,26 @@ def content_keys(x: NDArray[Any]) -> NDArray[Any]:
 def set_sha256(x: NDArray[Any], y: NDArray[Any] | None = None) -> str:
     """A hash of the samples as a multiset, whatever their order; without `y`, of the unlabelled samples."""
     rows = check_samples(x)
-    labels = [0] * len(rows) if y is None else [int(label) for label in y]
-    pairs = sorted(zip(sample_digests(rows), labels, strict=True))
+    labels = np.zeros(len(rows), np.int64) if y is None else np.asarray(y, np.int64)
+    digests = sample_digests(rows)
+    order = np.lexsort((labels, digests.view("S32").reshape(-1)))
+    pairs = np.concatenate([digests, labels.astype("<i8").view(np.uint8).reshape(-1, 8)], axis=1)
     whole = hashlib.sha256(b"unlabelled\n" if y is None else b"labelled\n")
-    for digest, label in pairs:
-        whole.update(digest + label.to_bytes(8, "little", signed=True))
+    for start in range(0, len(order), _AT_ONCE):
+        whole.update(pairs[order[start : start + _AT_ONCE]].tobytes())
     return whole.hexdigest()
 
 
-def sample_digests(rows: NDArray[Any]) -> list[bytes]:
-    """BLAKE2 of each sample's type, shape and bytes."""
+def sample_digests(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """BLAKE2 of each sample's type, shape and bytes: uint8 [n, 32]."""
     head = f"{rows.dtype.name} {rows.shape[1:]}\n".encode()
     start = hashlib.blake2b(head, digest_size=32, person=b"vauban samples")
-    digests = []
-    for row in _octets(rows):
+    digests = bytearray(32 * len(rows))
+    for i, row in enumerate(_octets(rows)):
         hasher = start.copy()
         hasher.update(row.data)
-        digests.append(hasher.digest())
-    return digests
+        digests[32 * i : 32 * i + 32] = hasher.digest()
+    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
 
 
 def _octets(rows: NDArray[Any]) -> NDArray[np.uint8]:

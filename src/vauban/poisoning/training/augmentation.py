@@ -36,12 +36,12 @@ def _warp(x: torch.Tensor, u: torch.Tensor, strength: float = 1.0) -> torch.Tens
     return affine(x, rotation @ stretch, torch.stack([right, down], dim=1) * (x.shape[-1] / 28))
 
 
-def _contrast(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+def _contrast(x: torch.Tensor, u: torch.Tensor, mirror: bool = True) -> torch.Tensor:
     """Crop a fifth of the picture or more, mirror half of the time, change brightness, contrast and tint; a fifth become grey."""
     zoom = (0.2 + 0.8 * u[:, 0]).sqrt()
     aspect = torch.exp((2 * u[:, 1] - 1) * 0.25)
     wide, high = (zoom * aspect).clamp(max=1), (zoom / aspect).clamp(max=1)
-    side = torch.where(u[:, 2] < 0.5, -1.0, 1.0)
+    side = torch.where((u[:, 2] < 0.5) & mirror, -1.0, 1.0)
     none = torch.zeros_like(wide)
     matrix = torch.stack([wide * side, none, none, high], dim=1).view(-1, 2, 2)
     room = torch.stack([(1 - wide) * x.shape[3] / 2, (1 - high) * x.shape[2] / 2], dim=1)
@@ -59,11 +59,11 @@ def _shift(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return _crop(functional.pad(x, (2, 2, 2, 2)), u, 5)
 
 
-def _crop_flip(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+def _crop_flip(x: torch.Tensor, u: torch.Tensor, mirror: bool = True) -> torch.Tensor:
     """Shift by up to 4 pixels over the mirrored border, mirror half of the time, and grey out a square of 8 pixels."""
     n, height, width = len(x), *x.shape[2:]
     views = _crop(functional.pad(x, (4, 4, 4, 4), mode="reflect"), u, 9)
-    views = torch.where((u[:, 2] < 0.5).view(n, 1, 1, 1), views.flip(3), views)
+    views = torch.where(((u[:, 2] < 0.5) & mirror).view(n, 1, 1, 1), views.flip(3), views)
     top, left = (u[:, 3] * (height + 1)).floor() - 4, (u[:, 4] * (width + 1)).floor() - 4
     rows = torch.arange(height, device=x.device) - top[:, None]
     columns = torch.arange(width, device=x.device) - left[:, None]
@@ -91,5 +91,7 @@ AUGMENTATIONS = {
     "warp": Augmentation(6, _warp),
     "warp-far": Augmentation(6, partial(_warp, strength=2.5)),
     "contrast": Augmentation(12, _contrast),
+    "contrast-unmirrored": Augmentation(12, partial(_contrast, mirror=False)),
+    "crop": Augmentation(5, partial(_crop_flip, mirror=False)),
     "crop-flip": Augmentation(5, _crop_flip),
 }

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.files import locked
 from vauban.poisoning.manifest_file import KIND, SCHEMA
@@ -73,13 +74,14 @@ def train_base_classifiers(
     on: str,
     progress: ProgressReporter,
     only: Collection[int] | None = None,
+    originals: Originals | None = None,
 ) -> tuple[dict[str, Any], list[SavedGroup | SavedModels | InMemoryGroup]]:
     """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments; `only` those of these numbers."""
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(SAVED_WHOLE)
     labels = training_labels(x, y)
-    members = partition.members(x, labels)
+    members = partition.members(x, labels, originals)
     invalid = _invalid_parts(x, labels, members, trainer)
     entries = {
         "schema": SCHEMA,
@@ -93,6 +95,7 @@ def train_base_classifiers(
             "samples": len(x),
             "shape": list(x.shape[1:]),
             "dtype": x.dtype.name,
+            **({} if originals is None else {"originals_sha256": originals.sha256()}),
         },
         "num_classes": trainer.num_classes,
         "preprocessing": canonical_name(preprocessing),

@@ -16,8 +16,10 @@ from vauban.poisoning.training.guarded import fit_parts
 from vauban.poisoning.training.trainer import Trainer
 
 _GROUP = 16
-_RETRIES = 3  # how often a group is trained again whose worker died
+RETRIES = 3
+"""How often a group is trained again, or votes again, whose worker died."""
 _PURPOSE = "training on other machines"
+_TRAINED = "groups that were trained are kept in the folder, if one was given"
 
 
 def connected_cluster(on: str) -> RayCluster | None:
@@ -52,14 +54,12 @@ def _fit_on_ray(
 
     Groups are the trainer's own, and workers compute with as many threads as this process, so that every bit is what this
     process would compute on the worker's machine. A group whose worker dies is trained again by another one; one that kills
-    `_RETRIES` + 1 workers stops the training, since a death is no function of its samples that could be part of a claim.
+    `RETRIES` + 1 workers stops the training, since a death is no function of its samples that could be part of a claim.
     """
     ray = connect(cluster, _PURPOSE)
-    on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
-    needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": 1 if on_gpu else 0}
-    job = ray.remote(**needs, max_retries=_RETRIES)(_train)
+    needs, at_once = job_needs(ray, cluster, trainer)
+    job = ray.remote(**needs, max_retries=RETRIES)(_train)
     shared_trainer, threads = ray.put(trainer), torch.get_num_threads()
-    at_once = cluster.workers or max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
     waiting = _groups(numbers, int(trainer.spec.get("group", _GROUP)))
     running: list[Any] = []
     try:
@@ -71,7 +71,7 @@ def _fit_on_ray(
             if not running:
                 return
             ready, running = ray.wait(running, num_returns=1)
-            for some, weights in _result(ray, ready[0]):
+            for some, weights in result_of(ray, ready[0], _TRAINED):
                 if on_progress:
                     on_progress(len(some))
                 yield some, weights
@@ -80,17 +80,23 @@ def _fit_on_ray(
             ray.cancel(task, force=True)
 
 
-def _result(ray: Any, task: Any) -> list[tuple[list[int], Any]]:
-    """What a job returned; an error if its workers died."""
+def job_needs(ray: Any, cluster: RayCluster, trainer: Trainer) -> tuple[dict[str, int], int]:
+    """What a job of this trainer needs of a machine, and how many jobs are submitted at once."""
+    on_gpu = str(trainer.spec.get("device", "cpu")).startswith("cuda")
+    needs = {"num_cpus": 0 if on_gpu else 1, "num_gpus": 1 if on_gpu else 0}
+    return needs, cluster.workers or max(2, 2 * int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
+
+
+def result_of(ray: Any, task: Any, kept: str) -> Any:
+    """What a job returned; an error if its workers died, which says what is `kept`."""
     try:
         return ray.get(task)
     except ray.exceptions.RayTaskError:
         raise
     except ray.exceptions.RayError as problem:
         raise VaubanError(
-            f"workers keep dying: one group of base classifiers was tried {_RETRIES + 1} times, the last time because of\n  "
-            f"{str(problem)[:400]}\ngroups that were trained are kept in the folder, if one was given: check the workers' memory "
-            "and logs, and run the same command again"
+            f"workers keep dying: one group of base classifiers was tried {RETRIES + 1} times, the last time because of\n  "
+            f"{str(problem)[:400]}\n{kept}: check the workers' memory and logs, and run the same command again"
         ) from None
 
 

@@ -95,7 +95,12 @@ def _read(path: Path, digest: str, trusted: tuple[str, ...]) -> Any:
     content = path.read_bytes()
     if sha256(content) != digest:
         raise Lie(f"{path} is not the file that was saved (sha256 differs): save the ensemble again")
-    return read(path, content, trusted, lambda names: f"Ensemble.load(folder, trust={names})")
+
+    def trusting(names: list[str]) -> str:
+        options = " ".join(f"--trust {name}" for name in names)
+        return f"Ensemble.load(folder, trust={names}), or {options} to the command"
+
+    return read(path, content, trusted, trusting)
 
 
 def _note(path: Path) -> dict[str, Any]:

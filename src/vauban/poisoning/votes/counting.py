@@ -18,11 +18,22 @@ class VoteCounter:
 
     A base classifier votes for the class of its largest score; of equal scores the smaller class wins, and one that is NaN makes
     all 0. `counts` [inputs, classes] are always kept; with `duels`, the number of models that score class a above class b
-    [inputs, a, b]; with `votes`, every vote [inputs, models].
+    [inputs, a, b]; with `votes`, every vote [inputs, models]. `columns`: the numbers of the models, if they are one group of
+    more; votes then has a column for each of these.
     """
 
-    def __init__(self, inputs: int, num_classes: int, models: int, *, duels: bool = False, votes: bool = False):
+    def __init__(
+        self,
+        inputs: int,
+        num_classes: int,
+        models: int,
+        *,
+        duels: bool = False,
+        votes: bool = False,
+        columns: Sequence[int] | None = None,
+    ):
         self.models, self.num_classes, self.groups = models, num_classes, 0
+        self.columns = None if columns is None else list(columns)
         self.counts = np.zeros((inputs, num_classes), dtype=np.int64)
         self.duels = np.zeros((inputs, num_classes, num_classes), dtype=np.int64) if duels else None
         self.votes = np.zeros((inputs, models), dtype=smallest(num_classes - 1)) if votes else None
@@ -43,7 +54,8 @@ class VoteCounter:
             for a in range(self.num_classes):
                 self.duels[rows, a] += _above(ranked, a).sum(dim=0).cpu().numpy()
         if self.votes is not None:
-            self.votes[rows, list(numbers)] = chosen.T.to(torch.int32).cpu().numpy().astype(self.votes.dtype)
+            own = list(numbers) if self.columns is None else [self.columns.index(number) for number in numbers]
+            self.votes[rows, own] = chosen.T.to(torch.int32).cpu().numpy().astype(self.votes.dtype)
         self.seen[rows] += len(numbers)
 
     def add_constant(self, numbers: Sequence[int]) -> None:
@@ -53,11 +65,19 @@ class VoteCounter:
             self.add(numbers, scores)
 
     def plus(self, other: VoteCounter) -> VoteCounter:
-        """A counter with the votes of both; `other` holds those of one more group of models."""
+        """A counter with the votes of both; `other` holds those of one more group of models.
+
+        Votes are written into the columns of that group, which this counter does not count yet, so that nothing as large as all
+        votes is copied; written again, after an interruption, they are the same.
+        """
         both = copy.copy(self)
         both.groups = self.groups + 1
         for name, array in self.state().items():
-            setattr(both, name, array + getattr(other, name))
+            if name != "votes":
+                setattr(both, name, array + getattr(other, name))
+        if both.votes is not None:
+            assert other.votes is not None
+            both.votes[:, other.columns] = other.votes
         return both
 
     def state(self) -> dict[str, NDArray[Any]]:

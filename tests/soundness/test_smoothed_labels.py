@@ -1,0 +1,87 @@
+"""Smoothed labels: every flip of every label set in small worlds, with the probability of every answer summed over all noise."""
+
+from collections.abc import Callable
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vauban.laws.poisoning.label_noise import linear_radius
+from vauban.poisoning.smoothed_labels import SmoothedLabels
+
+INPUTS = 4
+
+
+def answers(alpha: NDArray[np.float64], seen: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """What the base classifier answers for each row of labels; -1 where two classes have the highest score."""
+    scores = np.stack([((seen == label) * alpha).sum(axis=1) for label in range(classes)], axis=1)
+    two = np.sort(scores, axis=1)[:, -2:]
+    return np.where(two[:, 1] - two[:, 0] > 1e-12, scores.argmax(axis=1), -1)
+
+
+def probability(
+    right: NDArray[np.bool_], seen: NDArray[np.int64], labels: NDArray[np.int64], flip: float, classes: int
+) -> float:
+    """The probability of the rows of `seen` that are right, under noise around these labels."""
+    return float(np.where(seen == labels, 1 - flip, flip / (classes - 1)).prod(axis=1)[right].sum())
+
+
+@pytest.mark.parametrize("given", [[0, 1] * 4, [0] * 5 + [1, 1, 2, 2]])
+def test_no_flip_within_the_radius_moves_an_answer(given: list[int], cases_tried: Callable[[int], None]) -> None:
+    labels, samples, classes = np.array(given), len(given), max(given) + 1
+    random, tried, reached = np.random.default_rng(classes), 0, 0
+    seen = np.array(list(product(range(classes), repeat=samples)))
+    for world in range(12):
+        flip = (0.01, 0.03, 0.1)[world % 3]
+        features = np.eye(classes)[labels] * 2 + random.normal(size=(samples, classes)) * 0.2
+        inputs = np.eye(classes)[random.integers(0, classes, INPUTS)] * 2
+        model = SmoothedLabels(features, labels, classes, flip, ridge=0.1)
+        certs = model.certify(inputs)
+        for alpha, answer, log_wrong, radius in zip(
+            model.weights(inputs), certs.answer, certs.log_wrong, certs.radius, strict=True
+        ):
+            right = answers(alpha, seen, classes) == answer
+            assert 1 - probability(right, seen, labels, flip, classes) <= np.exp(log_wrong) + 1e-12
+            tried += 1
+            for number in range(radius + 1):
+                for rows in combinations(range(samples), number):
+                    for new in product(range(classes), repeat=number):
+                        flipped = labels.copy()
+                        flipped[list(rows)] = new
+                        tried += 1
+                        assert probability(right, seen, flipped, flip, classes) > 0.5
+            reached += int(radius > 0)
+    assert reached > 3
+    cases_tried(tried)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_regression_itself_withstands_exactly_its_radius(classes: int, cases_tried: Callable[[int], None]) -> None:
+    random, tried = np.random.default_rng(classes), 0
+    for _ in range(60):
+        labels = random.integers(0, classes, 6)
+        alpha = random.integers(-2, 6, 6) / 4 + random.random(6) / 100
+        answer, radius = linear_radius(alpha, labels, classes)
+        moved = [0] * 7  # whether some flip of so many labels moves the answer
+        for flipped in product(range(classes), repeat=6):
+            scores = np.bincount(flipped, alpha, classes)
+            moved[int((np.array(flipped) != labels).sum())] |= int(scores.argmax() != answer)
+            tried += 1
+        first = next((number for number, found in enumerate(moved) if found), 7)
+        assert radius == first - 1
+    cases_tried(tried)
+
+
+def test_weights_are_those_of_ridge_regression_and_noise_may_be_changed() -> None:
+    random = np.random.default_rng(0)
+    features, labels, inputs = random.normal(size=(50, 4)), random.integers(0, 3, 50), random.normal(size=(5, 4))
+    model = SmoothedLabels(features, labels, 3, 0.3, ridge=0.5)
+    ridge = 0.5 * np.trace(features.T @ features) / 4
+    scores = inputs @ np.linalg.solve(features.T @ features + ridge * np.eye(4), features.T @ np.eye(3)[labels])
+    assert np.allclose(model.weights(inputs) @ np.eye(3)[labels], scores)
+    certs, other = model.certify(inputs, scores.argmax(axis=1)), model.with_flip(0.1)
+    assert np.array_equal(certs.answer, scores.argmax(axis=1))
+    assert other.flip == 0.1
+    assert (other.certify(inputs).log_wrong <= certs.log_wrong).all()
+    assert certs.accuracy(0) == (certs.radius >= 0).mean()
