@@ -71,21 +71,26 @@ def sealed(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if name != "curve.png"}
 
 
-@pytest.mark.parametrize("name", ["fixed", *(pytest.param(n, marks=pytest.mark.slow) for n in METHODS if n != "fixed")])
-def test_four_callers_give_the_same_counts_and_certificates(name: str, tmp_path: Path, ray_cluster: Any) -> None:
-    settings = METHODS[name]
+@pytest.mark.parametrize(
+    ("name", "on_ray"), [("fixed", False), *(pytest.param(name, True, marks=pytest.mark.slow) for name in METHODS)]
+)
+def test_all_callers_give_the_same_counts_and_certificates(
+    name: str, on_ray: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings, places = METHODS[name], ["cli", "saved", *["ray"] * on_ray]
     memory = python(settings)
     folder = python(settings, out=tmp_path / "python")
     command_line(settings, tmp_path / "cli")
-    python(settings, out=tmp_path / "ray", on=f"{ray_cluster.on},workers=2")
+    if on_ray:
+        python(settings, out=tmp_path / "ray", on=f"{request.getfixturevalue('ray_cluster').on},workers=2")
     memory.save(tmp_path / "saved")
     assert memory == folder
-    for place in ("python", "cli", "ray", "saved"):
+    for place in ("python", *places):
         run = vb.Run.open(tmp_path / place)
         assert run.certificates() == memory
         assert run.votes.digest("") == vb.Run.open(tmp_path / "python").votes.digest("")
         run.verify()
-    for place in ("cli", "ray", "saved"):
+    for place in places:
         assert sealed(tmp_path / place) == sealed(tmp_path / "python"), place
         for file in ("manifest.json", "claims.csv"):
             assert (tmp_path / place / file).read_bytes() == (tmp_path / "python" / file).read_bytes(), (place, file)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poison_commands import TEST, TINY, vauban
+from commands import vauban
+from poison_commands import TEST, TINY
 
 import vauban as vb
 from vauban.errors import BadInput
