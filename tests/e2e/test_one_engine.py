@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -206,6 +207,15 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
     assert "sum of their alphas" in said.stdout
 
 
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of 200 votes that was extended to 800."""
+    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path_factory.mktemp("extended") / "run"
+    python(settings, out=folder)
+    python(settings, out=folder, extend=800)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -215,10 +225,9 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
         (lambda f: (f / "extensions.jsonl").write_text('{"n":800,"check":"0"}\n'), "line 1"),
     ],
 )
-def test_a_bent_extension_is_a_lie(tmp_path: Path, change: Any, complaint: str) -> None:
-    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
-    python(settings, out=folder)
-    python(settings, out=folder, extend=800)
+def test_a_bent_extension_is_a_lie(extended: Path, tmp_path: Path, change: Any, complaint: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(extended, folder)
     change(folder)
     with pytest.raises(vb.errors.Lie, match=complaint):
         vb.Run.open(folder).verify()
