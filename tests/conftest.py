@@ -25,7 +25,8 @@ from vauban.certificates import Claims
 from vauban.engine import network
 from vauban.report import curve
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+for profile in ("repeatable", "thorough"):  # the second tries more examples, see tests/soundness/amounts.py
+    settings.register_profile(profile, derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
 # The tests' Ray cluster lets in whoever has the token of this process, and leaves the user's own token alone.

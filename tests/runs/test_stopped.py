@@ -79,7 +79,7 @@ def failing_after(model: Model, calls: int, error: type[BaseException] = Interru
 @pytest.mark.parametrize(
     "settings", [TARGET, GRID, {"n": 2_000, "alpha": 0.01, "stop": "target:radius=0.15,test=eprocess"}]
 )
-@pytest.mark.parametrize(("rows", "block"), [(20, None), (60, 20)])
+@pytest.mark.parametrize(("rows", "block"), [(60, 20), pytest.param(20, None, marks=pytest.mark.slow)])
 def test_interrupted_anywhere_and_resumed_gives_the_same_tallies(
     tmp_path: Path, half_spaces: Model, settings: dict[str, Any], rows: int | None, block: int | None
 ) -> None:
