@@ -56,8 +56,9 @@ def test_a_batched_update_is_each_agents_own(asked: Plan, monkeypatch: pytest.Mo
     check_update(asked, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_encoders")
-@pytest.mark.parametrize("asked", some_slow(PICTURES, quick=[1]), ids=described)
+@pytest.mark.parametrize("asked", PICTURES, ids=described)
 def test_a_batched_update_on_small_pictures_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     check_update(asked, monkeypatch, seeds=2)
 

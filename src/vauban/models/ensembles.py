@@ -50,9 +50,8 @@ class Ensemble(nn.Module):
             return self.add(views, 0, None) / len(self.members)
         first = [_wide(member(views)) for member in self.members[: self.consensus]]
         left = self._left(first) | _half(views) if self.probing else self._left(first)
-        from vauban.models.later_members import (
-            ask_others,
-        )  # what keeps it from being compiled takes torch a second to load
+        # imported here: what keeps it from being compiled takes torch a second to load
+        from vauban.models.later_members import ask_others
 
         return ask_others(self, views, sum(first[1:], first[0]), left)
 
