@@ -22,7 +22,7 @@ from hypothesis import settings
 
 import vauban
 from vauban.certificates import Claims
-from vauban.engine import network
+from vauban.engine import cluster, network
 from vauban.report import curve
 
 for profile in ("repeatable", "thorough"):  # the second tries more examples, see tests/soundness/amounts.py
@@ -113,11 +113,13 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
     with open(code / "log", "wb") as log:
         head = subprocess.Popen(program, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
     try:
-        for _ in range(300):
+        for _ in range(3_000):
             if b"Ray runtime started" in (code / "log").read_bytes() or head.poll() is not None:
                 break
             time.sleep(0.1)
-        yield RayCluster(f"127.0.0.1:{port}", code)
+        with pytest.MonkeyPatch.context() as patient:  # on a busy machine it answers late
+            patient.setattr(cluster, "HEALTHY", 300.0)
+            yield RayCluster(f"127.0.0.1:{port}", code)
     finally:
         ray.shutdown()
         head.terminate()

@@ -194,6 +194,7 @@ class Net(torch.nn.Module):
         return torch.stack([x.mean(dim=1), weight * x[:, 0], weight * x[:, 1]], dim=1)
 """
 
+PATIENCE = cluster.REACHED + cluster.HEALTHY  # as shipped
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 READ = "from pathlib import Path\nweight = float((Path(__file__).parent / 'weight.txt').read_text())\n"
 
@@ -348,7 +349,7 @@ def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
 )
 def test_an_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     pytest.importorskip("ray").shutdown()
-    assert cluster.REACHED + cluster.HEALTHY < 10
+    assert PATIENCE < 10
     if answer == "silence":
         monkeypatch.setattr(cluster, "HEALTHY", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
