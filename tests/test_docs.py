@@ -67,12 +67,17 @@ def commands(text: str) -> Iterator[list[str]]:
             continue
 
 
+@pytest.fixture(scope="module")
+def ours() -> Any:
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_option_on_a_page_exists(page: Path) -> None:
+def test_every_option_on_a_page_exists(page: Path, ours: Any) -> None:
     for words in commands(page.read_text()):
-        command = typer.main.get_command(app)
+        command = ours
         while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+            command = command.commands[words.pop(0)]
         if hasattr(command, "commands"):
             continue  # prose, or a word such as COMMAND
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from amounts import some_slow
 
 import vauban as vb
 from vauban.attacks.base import BaseTarget, SmoothedTarget, build
@@ -66,7 +67,9 @@ def test_every_place_finds_what_enumeration_finds(seed: int) -> None:
     assert (distance(x, found.x, PATCH)[hit] == found.distance[hit]).all()
 
 
-@pytest.mark.parametrize("smoothing", ["band:size=2", "block:size=2", "band:size=1,threshold=0.6"])
+@pytest.mark.parametrize(
+    "smoothing", some_slow(["band:size=2", "block:size=2", "band:size=1,threshold=0.6"], quick=[0, 2])
+)
 def test_no_exact_patch_certificate_is_violated(smoothing: str) -> None:
     x, model = world(3, views=2)
     model.bound *= 0.3

@@ -74,11 +74,12 @@ def test_abstentions_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("smoothing", "threat"),
     [
-        ("gaussian:sigma=0.25", None),
         ("gaussian:sigma=0.25", "linf"),
-        ("uniform:sigma=0.3", None),
-        ("ablation:retained=6,null=mean", None),
         ("splitting:sigma=0.2", None),
+        *(
+            pytest.param(smoothing, None, marks=pytest.mark.slow)
+            for smoothing in ("gaussian:sigma=0.25", "uniform:sigma=0.3", "ablation:retained=6,null=mean")
+        ),
     ],
 )
 def test_honest_certificates_raise_no_alarm(smoothing: str, threat: str | None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from amounts import examples
 from exact_binomial import DIGITS, at_least, at_most, rational_at_least, rational_at_most, solve
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vauban.bounds.clopper_pearson import lower_bound, upper_bound
@@ -23,7 +24,7 @@ def polls(draw: st.DrawFn) -> tuple[int, int, float]:
     return wins, n, draw(st.floats(-12.0, np.log10(0.5)).map(lambda power: 10.0**power))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@examples(400)
 @given(polls())
 def test_lower_bound_is_at_most_the_exact_one_and_close(poll: tuple[int, int, float]) -> None:
     wins, n, alpha = poll
@@ -54,7 +55,7 @@ def test_lower_bound_does_not_lean_on_a_tail_that_is_rounded_down(poll: tuple[in
         assert at_least(wins, n, mpmath.mpf(float(lower_bound(wins, n, alpha)))) <= alpha
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@examples(400)
 @given(polls())
 @example((1, 903021, 0.03991489418940135))
 def test_upper_bound_is_at_least_the_exact_one_and_close(poll: tuple[int, int, float]) -> None:

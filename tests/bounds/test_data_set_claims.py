@@ -5,8 +5,9 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from amounts import examples
 from exact_binomial import rational_at_least
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -31,7 +32,7 @@ def bernstein_floor(claimed: int, m: int, alpha: float, rho: float) -> mpmath.mp
         return low / m
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@examples(150)
 @given(
     m=st.integers(1, 200),
     alpha=st.one_of(st.sampled_from([1e-6, 1e-3, 0.05, 0.5]), st.floats(1e-9, 0.9)),
@@ -44,7 +45,7 @@ def test_false_claims_is_the_exact_quantile(m: int, alpha: float, rho: float) ->
     assert q == 0 or rational_at_least(q, m, alpha) > rho * (1 - 1e-8)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@examples(200)
 @given(
     data=st.data(),
     m=st.integers(1, 100_000),

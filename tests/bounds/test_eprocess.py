@@ -7,7 +7,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tally_worlds import too_often
 
@@ -46,7 +47,7 @@ def polls(draw: st.DrawFn) -> tuple[int, int, float]:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@examples(50)
 @given(polls())
 def test_never_more_than_the_definition_and_close_where_it_matters(poll: tuple[int, int, float]) -> None:
     wins, votes, p = poll
@@ -92,7 +93,7 @@ def test_close_to_the_share_of_wins_there_is_never_evidence_worth_two() -> None:
             assert (log_e(wins, t, p) <= math.log(2)).all()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@examples(25)
 @given(polls(), st.sampled_from([1e-9, 1e-3, 0.05, 0.4]))
 def test_lower_bound_is_rejected_itself_and_hardly_anything_above_is(
     poll: tuple[int, int, float], alpha: float

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.bounds.clopper_pearson import lower_bound, upper_bound
@@ -34,7 +35,7 @@ def slow_bounds(counts: list[int], label: int, k: int, for_label: float, for_riv
 
 
 @pytest.mark.parametrize("method", ["simuem", "half"])
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@examples(150)
 @given(table=tallies())
 def test_each_class_gets_its_share_of_alpha(method: str, table: tuple[np.ndarray, np.ndarray, int]) -> None:
     counts, labels, k = table
@@ -47,7 +48,7 @@ def test_each_class_gets_its_share_of_alpha(method: str, table: tuple[np.ndarray
         assert p_rivals == pytest.approx(slow_rivals, rel=1e-13)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@examples(100)
 @given(table=tallies())
 def test_binocp_spends_all_alpha_on_the_label(table: tuple[np.ndarray, np.ndarray, int]) -> None:
     counts, labels, k = table
@@ -70,7 +71,7 @@ def test_the_shares_by_hand() -> None:
 
 
 @pytest.mark.parametrize("method", ["binocp", "simuem", "half"])
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@examples(60)
 @given(table=tallies())
 def test_sums_grow_by_rival_and_stop_at_what_the_label_leaves(
     method: str, table: tuple[np.ndarray, np.ndarray, int]

@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from poison_commands import TINY, vauban
+from commands import vauban
+from poison_commands import TINY
 
 
 def test_a_binarised_baseline_is_trained_and_attacked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,21 +72,26 @@ def sealed(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if name != "curve.png"}
 
 
-@pytest.mark.parametrize("name", ["fixed", *(pytest.param(n, marks=pytest.mark.slow) for n in METHODS if n != "fixed")])
-def test_four_callers_give_the_same_counts_and_certificates(name: str, tmp_path: Path, ray_cluster: Any) -> None:
-    settings = METHODS[name]
+@pytest.mark.parametrize(
+    ("name", "on_ray"), [("fixed", False), *(pytest.param(name, True, marks=pytest.mark.slow) for name in METHODS)]
+)
+def test_all_callers_give_the_same_counts_and_certificates(
+    name: str, on_ray: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings, places = METHODS[name], ["cli", "saved", *["ray"] * on_ray]
     memory = python(settings)
     folder = python(settings, out=tmp_path / "python")
     command_line(settings, tmp_path / "cli")
-    python(settings, out=tmp_path / "ray", on=f"{ray_cluster.on},workers=2")
+    if on_ray:
+        python(settings, out=tmp_path / "ray", on=f"{request.getfixturevalue('ray_cluster').on},workers=2")
     memory.save(tmp_path / "saved")
     assert memory == folder
-    for place in ("python", "cli", "ray", "saved"):
+    for place in ("python", *places):
         run = vb.Run.open(tmp_path / place)
         assert run.certificates() == memory
         assert run.votes.digest("") == vb.Run.open(tmp_path / "python").votes.digest("")
         run.verify()
-    for place in ("cli", "ray", "saved"):
+    for place in places:
         assert sealed(tmp_path / place) == sealed(tmp_path / "python"), place
         for file in ("manifest.json", "claims.csv"):
             assert (tmp_path / place / file).read_bytes() == (tmp_path / "python" / file).read_bytes(), (place, file)
@@ -201,6 +207,15 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
     assert "sum of their alphas" in said.stdout
 
 
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of 200 votes that was extended to 800."""
+    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path_factory.mktemp("extended") / "run"
+    python(settings, out=folder)
+    python(settings, out=folder, extend=800)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -210,10 +225,9 @@ def test_an_extended_run_keeps_its_claim_and_makes_a_second(tmp_path: Path) -> N
         (lambda f: (f / "extensions.jsonl").write_text('{"n":800,"check":"0"}\n'), "line 1"),
     ],
 )
-def test_a_bent_extension_is_a_lie(tmp_path: Path, change: Any, complaint: str) -> None:
-    settings, folder = METHODS["fixed"] | {"n": 200}, tmp_path / "run"
-    python(settings, out=folder)
-    python(settings, out=folder, extend=800)
+def test_a_bent_extension_is_a_lie(extended: Path, tmp_path: Path, change: Any, complaint: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(extended, folder)
     change(folder)
     with pytest.raises(vb.errors.Lie, match=complaint):
         vb.Run.open(folder).verify()

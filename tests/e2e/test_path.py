@@ -16,7 +16,9 @@ ELSEWHERE = ("cli/", "data/", "models/", "report/", "bounds/", "laws/", "smoothi
 PROFILE = """
 import collections, json, sys
 import matplotlib.figure, mpmath, numpy, rich.progress, scipy.special, scipy.stats, torch, typer  # not ours, slow to follow
+import matplotlib.backends.backend_agg
 import vauban.laws, vauban.smoothing  # where every law and smoothing registers itself, which is not certifying
+import vauban.cli.certify, vauban.models.building, vauban.report.curve, vauban.smoothed
 root, counted = sys.argv[1], collections.Counter()
 
 def hook(frame, event, argument):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poison_commands import TEST, TINY, vauban
+from commands import vauban
+from poison_commands import TEST, TINY
 
 import vauban as vb
 from vauban.errors import BadInput
@@ -76,7 +77,7 @@ def test_one_poisoning_changes_fewer_answers_than_one_for_each_input(tmp_path: P
     assert claim["kept"] == 6
     assert "at least 6 of the 14 correctly answered inputs" in claim["claim"]
     assert "kept, one poisoning" in vauban("poison", "collective", tmp_path / "run", "--budget", "3,4")
-    by_solver = vb.Run.open(tmp_path / "run").collective(3, solver_seconds=5)
+    by_solver = vb.Run.open(tmp_path / "run").collective(3, solver_seconds=300)
     assert by_solver.changed == 8
 
 

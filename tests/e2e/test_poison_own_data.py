@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import vauban
 from PIL import Image
-from poison_commands import vauban
 
 SMALL = ["--partitions", "3", "--model", "tiny-cnn:steps=2,views=1,batch=8", "--device", "cpu"]
 

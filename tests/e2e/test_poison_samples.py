@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poison_commands import TEST, TINY, vauban
+from commands import vauban
+from poison_commands import TEST, TINY
 from typer.testing import CliRunner
 
 from vauban.cli import app

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poison_commands import PLAIN, vauban
+from commands import vauban
+from poison_commands import PLAIN
 
 
 @pytest.mark.parametrize(

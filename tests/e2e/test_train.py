@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_cli import process, vauban, wait_for_bytes
+from commands import process, vauban, wait_for_bytes
 from typer.testing import CliRunner
 
 from vauban.cli import app

@@ -11,13 +11,20 @@ import pytest
 import torch
 
 import vauban as vb
+from vauban.engine import network
 from vauban.engine.network import generator_states
 from vauban.engine.random_models import check_dispersion
 from vauban.errors import BadInput, RunRefused
 from vauban.methods import CertifySettings
 
 Model = Callable[[torch.Tensor], torch.Tensor]
+PROBE_SECONDS = 2.0  # as outside of tests, where a model is asked the same up to 20 times
 X = torch.tensor([[0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8, 0.9]])
+
+
+@pytest.fixture(autouse=True)
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_PROBE_SECONDS", PROBE_SECONDS)
 
 
 def plain(views: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Certifying on a Ray cluster: the tallies of one process, whoever votes, whoever dies, and wherever a run goes on."""
 
+import functools
 import json
 import os
 import signal
@@ -104,12 +105,11 @@ def soon(true: Callable[[], bool], seconds: float = 300.0) -> bool:
     return true()
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_tallies_of_one_process(tmp_path: Path, ray_cluster: Any) -> None:
     whole, waited = run(tmp_path / "here"), []
-    assert (
-        run(tmp_path / "there", on=ray_cluster.on, on_progress=lambda _: waited.append(both_ready(ray_cluster)))
-        == whole
-    )
+    there = run(tmp_path / "there", on=ray_cluster.on, on_progress=lambda _: waited.append(both_ready(ray_cluster)))
+    assert there == whole
     assert len(waited) > 2
     assert all(waited)
     for file in ("manifest.json", "claims.csv", "seal.json"):
@@ -194,16 +194,18 @@ class Net(torch.nn.Module):
         return torch.stack([x.mean(dim=1), weight * x[:, 0], weight * x[:, 1]], dim=1)
 """
 
+PATIENCE = cluster.REACHED + cluster.HEALTHY  # as shipped
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 READ = "from pathlib import Path\nweight = float((Path(__file__).parent / 'weight.txt').read_text())\n"
 
 
 @pytest.mark.parametrize(
     ("name", "net", "helper", "complaint"),
     [
-        ("commented", OURS + "# the same to the letter, but for this line\n", "weight = 1.0\n", "model: sha256 "),
-        ("deeper", OURS, "weight = 1.0 + 0.0\n", "model: sha256 "),
         ("beside", OURS, READ, "scores: sha256 "),
-        ("missing", None, "", "it cannot build the model: No module named 'missing'"),
+        slow("deeper", OURS, "weight = 1.0 + 0.0\n", "model: sha256 "),
+        slow("commented", OURS + "# the same to the letter, but for this line\n", "weight = 1.0\n", "model: sha256 "),
+        slow("missing", None, "", "it cannot build the model: No module named 'missing'"),
     ],
 )
 def test_a_worker_with_another_model_is_refused(
@@ -234,6 +236,7 @@ def test_a_worker_with_another_model_is_refused(
     assert ("model: sha256 " in str(refused.value)) == (name in ("commented", "deeper"))
 
 
+@pytest.mark.slow
 def test_the_same_code_in_another_folder_is_the_same_model(
     tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +259,7 @@ def test_workers_that_keep_dying_end_the_run(tmp_path: Path, ray_cluster: Any, m
         run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=__import__("fatal").Net())
 
 
+@pytest.mark.slow
 def test_what_a_model_does_wrong_is_said_as_here(tmp_path: Path, ray_cluster: Any) -> None:
     def spoiled(views: torch.Tensor) -> torch.Tensor:
         far = (views[:, :1] - views[:, 1:2]).abs() > 1.2
@@ -269,6 +273,7 @@ def test_what_a_model_does_wrong_is_said_as_here(tmp_path: Path, ray_cluster: An
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_is_said_in_a_line(tmp_path: Path, ray_cluster: Any) -> None:
     home = os.getpid()
 
@@ -344,7 +349,7 @@ def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
 )
 def test_an_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     pytest.importorskip("ray").shutdown()
-    assert cluster.REACHED + cluster.HEALTHY < 10
+    assert PATIENCE < 10
     if answer == "silence":
         monkeypatch.setattr(cluster, "HEALTHY", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as server:

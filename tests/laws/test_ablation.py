@@ -5,7 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.bounds.simultaneous import ProbabilityBounds
@@ -60,7 +61,7 @@ def test_the_table_is_delta_rounded_up_at_the_papers_sizes(d: int, e: int) -> No
     assert table[-1] == 1
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(2, 400), st.data())
 def test_shifts_against_exact_rationals(d: int, data: st.DataObject) -> None:
     e, r = data.draw(st.integers(1, d - 1)), data.draw(st.integers(0, d))
@@ -77,7 +78,7 @@ def test_shifts_against_exact_rationals(d: int, data: st.DataObject) -> None:
         assert best_least - least < Fraction(1, 10**14)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(3, 30), st.integers(1, 3), st.data())
 def test_radii_are_those_of_the_theorem(d: int, k: int, data: st.DataObject) -> None:
     e = data.draw(st.integers(1, min(d - 1, 5)))

@@ -6,7 +6,8 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from amounts import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -79,7 +80,7 @@ def test_the_way_to_wasserstein_needs_the_mass() -> None:
             convert(0.5, L1, "wasserstein", PICTURE, mass=wrong)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.floats(1e-6, 1e4), st.integers(1, 4000), st.sampled_from([Fraction(1, 2), Fraction(1, 3), Fraction(2, 3)]))
 def test_measured_radii_are_rounded_down_and_by_next_to_nothing(radius, size, p) -> None:
     with mpmath.workdps(60):
@@ -100,7 +101,7 @@ def test_measured_radii_are_rounded_down_and_by_next_to_nothing(radius, size, p)
             assert found >= exact * (1 - mpmath.mpf(10) ** -15)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @example(1.0, 1, "closed", "l1/2")
 @example(6.25, 1, "closed", "l1/2")
 @example(4.0, 2, "open", "l1/2")

@@ -10,7 +10,8 @@ from itertools import product
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
 
@@ -194,7 +195,7 @@ def test_the_program_as_printed_agrees() -> None:
     k=st.integers(0, 255),
     rate=st.builds(Fraction, st.integers(1, 10**5), st.integers(1, 30)),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_powers_are_counted_exactly(p: Fraction, k: int, rate: Fraction) -> None:
     metric = Power(p)
     with mpmath.workdps(60):
@@ -212,7 +213,7 @@ def test_powers_are_counted_exactly(p: Fraction, k: int, rate: Fraction) -> None
     changed=st.integers(0, 20_000),
     rate=st.builds(Fraction, st.integers(1, 10**4), st.integers(1, 9)),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_reach_is_the_largest_float_there_is(p: Fraction, changed: int, rate: Fraction) -> None:
     r = Power(p).radius_tolerating(changed, rate)
     after = math.nextafter(r, math.inf)

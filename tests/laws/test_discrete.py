@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.certificates import derive
@@ -49,7 +50,7 @@ def test_trinomials_are_powers_of_a_polynomial(a: int, b: int, c: int) -> None:
         assert trinomials(a, b, c, r) == power
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.sampled_from(KEEPS), st.sampled_from([2, 3, 4, 10, 256]), st.integers(0, 7), st.data())
 def test_shifts_against_exact_rationals(keep: str, values: int, r: int, data: st.DataObject) -> None:
     if not float(keep) > 1 / values:
@@ -110,7 +111,7 @@ def exact_inverse(here: list[Fraction], ratio: Fraction, r: int, p: float) -> Fr
     return weight
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.sampled_from(["0.4", "0.51", "0.8"]), st.sampled_from([3, 256]), st.floats(1e-9, 1 - 1e-9), st.integers(0, 40)
 )

@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -94,7 +95,7 @@ def cast(there: ExactPatchLaw, seed: int, m: int, classes: int = 4) -> tuple[Bal
     return Ballots(sets, classes), labels, [[set(np.flatnonzero(v).tolist()) for v in row] for row in sets]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(laws(), st.integers(0, 8), st.integers(0, 8))
 def test_touched_views_are_those_whose_pixels_a_patch_covers(there, h, w) -> None:
     slow = slow_touched(there, (h, w))
@@ -131,7 +132,7 @@ def test_bands_of_a_grid_that_are_cut_off_are_touched_as_the_thesis_counts() -> 
     assert ExactBandLaw(4, stride=4).for_shape((1, 5, 5)).most_touched((1, 1)) == 2
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(laws(), st.integers(1, 3), st.integers(0, 2**31))
 def test_certificates_are_those_of_plain_loops(there, k, seed) -> None:
     m = 10
@@ -148,7 +149,7 @@ def test_certificates_are_those_of_plain_loops(there, k, seed) -> None:
         assert there.stands(ballots, labels, k, patch=patch).tolist() == slow
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(laws(), st.integers(1, 3), st.integers(0, 2**31))
 def test_the_places_prove_at_least_what_the_margin_does(there, k, seed) -> None:
     ballots, labels, _ = cast(there, seed, 30)

@@ -5,7 +5,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -31,7 +32,7 @@ def reference(flow: FlowLaw, p: float, r: float) -> mpmath.mpf:
     return mpmath.exp(z / b) / 2 if z < 0 else 1 - mpmath.exp(-z / b) / 2
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     PROBABILITY,
     st.floats(0.0, 8.0),
@@ -54,7 +55,7 @@ def test_shifts_are_those_of_a_slow_reference_and_err_on_the_safe_side(p, steps,
         assert flow.least(p, r) >= least * (1 - mpmath.mpf(10) ** -9) - mpmath.mpf(10) ** -14
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.floats(0.5001, 1 - 1e-9), SIGMA)
 def test_top_one_radii_have_their_closed_forms(p, sigma) -> None:
     b, half = sigma / math.sqrt(2), sigma * math.sqrt(3)
@@ -85,7 +86,7 @@ def test_the_exact_bound_beats_the_papers_as_much_as_it_should() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.floats(0.01, 1.0), min_size=4, max_size=6), st.integers(1, 3), st.sampled_from(["laplace", "uniform"])
 )

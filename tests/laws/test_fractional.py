@@ -5,7 +5,8 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -32,7 +33,7 @@ def g(z: mpmath.mpf, p: Fraction, scale: float) -> mpmath.mpf:
     p=fractions,
     scale=st.floats(1, 40),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_shifts_are_those_of_the_corollary_and_err_on_the_safe_side(
     event: float, r: float, p: Fraction, scale: float
 ) -> None:

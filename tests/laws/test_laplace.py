@@ -6,7 +6,8 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -37,7 +38,7 @@ def shifted(p: float, x: mpmath.mpf, sign: int) -> mpmath.mpf:
 
 
 @given(p=probabilities, r=st.floats(0, 8), sigma=st.floats(0.05, 4))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_exact_shifts_are_those_of_the_definition_and_err_on_the_safe_side(p: float, r: float, sigma: float) -> None:
     with mpmath.workdps(150):
         x = mpmath.mpf(r) * mpmath.sqrt(2) / mpmath.mpf(sigma)
@@ -50,7 +51,7 @@ def test_exact_shifts_are_those_of_the_definition_and_err_on_the_safe_side(p: fl
 
 
 @given(p=probabilities, r=st.floats(0, 8))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_weaker_bounds_are_their_inequalities_and_never_beat_the_exact_one(p: float, r: float) -> None:
     exact, theorem1, lecuyer = (LaplaceLaw(SIGMA, bound) for bound in ("exact", "theorem1", "lecuyer"))
     with mpmath.workdps(150):
@@ -69,7 +70,7 @@ def test_the_weaker_bounds_are_their_inequalities_and_never_beat_the_exact_one(p
 
 
 @given(p=probabilities, a=st.floats(0, 3), b=st.floats(0, 3))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_moving_twice_is_moving_as_far(p: float, a: float, b: float) -> None:
     noise = LaplaceLaw(SIGMA)
     assert noise.most(noise.most(p, a), b) == pytest.approx(noise.most(p, a + b), rel=1e-9)

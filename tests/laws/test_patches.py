@@ -5,7 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -40,7 +41,7 @@ def slow_most_touched(regions: Regions, side: int) -> int:
     return most
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_a_run_meets_a_patch_where_their_pixels_do(data) -> None:
     length = data.draw(st.integers(1, 12))
@@ -52,7 +53,7 @@ def test_a_run_meets_a_patch_where_their_pixels_do(data) -> None:
     assert found.tolist() == [[slow_meets(s, size, length, p, extent) for s in starts] for p in places]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 5), st.integers(1, 6), st.data())
 def test_counts_of_touched_regions_are_those_of_pixel_sets(height, width, data) -> None:
     rows, columns = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
@@ -90,7 +91,7 @@ def test_aligned_bands_that_wrap_can_meet_more_than_the_thesis_counts() -> None:
     assert BandLaw(4, True, 4).for_shape((1, 5, 5)).regions.most_touched((1, 1)) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_radii_are_those_of_exact_fractions(data) -> None:
     height, width = data.draw(st.integers(2, 9)), data.draw(st.integers(2, 9))

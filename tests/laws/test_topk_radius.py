@@ -8,8 +8,9 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
+from amounts import examples
 from exact_gaussian import DIGITS, exact_radius, normal_quantile, stays_at
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vauban.bounds.simultaneous import ProbabilityBounds
@@ -40,7 +41,7 @@ def one_radius(p_label: float, p_sums: list[float], sigma: float) -> float:
     return float(radius(GaussianLaw(sigma), [p_label], [p_sums])[0])
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@examples(400)
 @given(shares(), st.sampled_from([0.01, 0.12, 0.25, 0.5, 1.0, 2.0, 100.0]))
 def test_the_label_stays_at_the_radius_and_leaves_right_after(p: tuple[float, list[float]], sigma: float) -> None:
     p_sums = sums(*p)
@@ -51,7 +52,7 @@ def test_the_label_stays_at_the_radius_and_leaves_right_after(p: tuple[float, li
         assert not stays_at(p[0], p_sums, shift + mpmath.mpf(CLOSE))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@examples(40)
 @given(shares(), st.sampled_from([0.01, 0.12, 0.25, 0.5, 1.0, 2.0, 100.0]))
 def test_radius_is_the_root_and_never_above(p: tuple[float, list[float]], sigma: float) -> None:
     p_sums = sums(*p)
@@ -62,7 +63,7 @@ def test_radius_is_the_root_and_never_above(p: tuple[float, list[float]], sigma:
         assert not np.isnan(got) or exact <= CLOSE * sigma
 
 
-@settings(max_examples=1_000, deadline=None, derandomize=True, database=None)
+@examples(1_000)
 @given(shares())
 def test_nothing_is_certified_exactly_where_the_input_itself_is_not(p: tuple[float, list[float]]) -> None:
     p_sums = sums(*p)
@@ -77,7 +78,7 @@ def test_equal_shares_are_not_certified() -> None:
             assert np.isnan(one_radius(share, sums(share, [share] * k), 0.5))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@examples(200)
 @given(st.floats(1e-12, 1 - 1e-12), st.floats(1e-12, 1.0), st.sampled_from([0.12, 0.25, 0.5, 1.0]))
 def test_one_label_gives_half_the_difference_of_quantiles(p_label: float, share: float, sigma: float) -> None:
     rival = share * (1 - p_label)
@@ -93,7 +94,7 @@ def test_binocp_gives_cohens_radius() -> None:
     assert got == pytest.approx([float(0.5 * normal_quantile(q)) for q in p], abs=CLOSE)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@examples(200)
 @given(shares(), st.floats(0.0, 1.0))
 def test_radius_grows_with_the_label_and_shrinks_with_a_rival(p: tuple[float, list[float]], share: float) -> None:
     label, rivals = p

@@ -7,7 +7,8 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from amounts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vauban.errors import BadInput
@@ -21,7 +22,7 @@ LAMBDA = 0.5 * math.sqrt(3)
 
 
 @given(p=st.floats(0, 1, allow_subnormal=False), r=st.floats(1e-200, 20) | st.just(0.0), sigma=st.floats(0.01, 5))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_shifts_are_those_of_the_theorem_and_err_on_the_safe_side(p: float, r: float, sigma: float) -> None:
     with mpmath.workdps(60):
         moved = mpmath.mpf(r) / (2 * mpmath.sqrt(3) * mpmath.mpf(sigma))
@@ -72,7 +73,7 @@ def _cell(value: int, width: mpmath.mpf) -> mpmath.mpf:
 
 
 @given(sigma=st.floats(1e-4, 50), levels=st.sampled_from([1, 3, 15, 255]))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_period_is_the_width_rounded_up_to_whole_steps(sigma: float, levels: int) -> None:
     with mpmath.workdps(60):
         assert SplittingLaw(sigma, sampled=True).period(levels) == int(

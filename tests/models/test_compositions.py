@@ -5,7 +5,6 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 
 import vauban as vb
 from vauban import models
@@ -94,6 +93,8 @@ def test_the_rest_is_asked_in_one_shape_however_many_are_left():
 
 
 def test_no_program_is_compiled_for_a_number_of_views_that_are_left():
+    from torch._dynamo.testing import CompileCounter
+
     whole = Ensemble([tiny(i).module for i in range(3)], consensus=2)
     counter = CompileCounter()
     compiled = torch.compile(whole, backend=counter, dynamic=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amounts import some_slow
 from typer.testing import CliRunner
 
 from vauban.cli import app
@@ -56,7 +57,9 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"aggregate": "runoff"}, {"k": 2, "label": "votes"}, {"label": "given"}], ids=str
+    "asked",
+    some_slow([{"aggregate": "runoff"}, {"k": 2, "label": "votes"}, {}, {"label": "given"}], quick=[0, 1]),
+    ids=str,
 )
 def test_run_folders_are_those_of_the_command_line(trained: Path, asked: dict[str, Any], tmp_path: Path) -> None:
     ensemble = load_ensemble(trained)
@@ -92,7 +95,7 @@ def stopping_at(call: int) -> Any:
     return scores
 
 
-@pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
+@pytest.mark.parametrize("aggregate", some_slow(["plurality", "runoff"], quick=[0]))
 def test_an_interrupted_certify_resumes_to_the_same_bytes(
     trained: Path, aggregate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from amounts import some_slow
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stacks import SMALL, bits, plan, sets
@@ -30,28 +31,32 @@ def described(asked: Plan) -> str:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        plan("ddpg"),
-        plan(goal_weight=0.0),
-        plan(goal_weight=0.4),
-        sets("ddpg"),
-        sets(goal_weight=0.3),
-        sets("ddpg", share_encoder=False),
-        sets(goal_weight=0.3, share_encoder=False),
-        sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
-        plan("sac"),
-        plan("reengage-sac", goal_weight=0.4),
-        bits("dqn"),
-        bits(goal_weight=0.5),
-        bits(goal_weight=0.5, soft="both", temperature=1.0),
-        *(pytest.param(asked, marks=pytest.mark.slow) for asked in PICTURES),
-    ],
+    some_slow(
+        [
+            plan(goal_weight=0.4),
+            sets(goal_weight=0.3),
+            sets("ddpg", share_encoder=False),
+            plan("reengage-sac", goal_weight=0.4),
+            bits(goal_weight=0.5, soft="both", temperature=1.0),
+            plan("ddpg"),
+            plan(goal_weight=0.0),
+            sets("ddpg"),
+            sets(goal_weight=0.3, share_encoder=False),
+            sets(env="NoisySeek-v0:max_goals=7", goal_weight=0.3),
+            plan("sac"),
+            bits("dqn"),
+            bits(goal_weight=0.5),
+            *PICTURES,
+        ],
+        quick=range(5),
+    ),
     ids=described,
 )
 def test_a_batched_update_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     check_update(asked, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_encoders")
 @pytest.mark.parametrize("asked", PICTURES, ids=described)
 def test_a_batched_update_on_small_pictures_is_each_agents_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from amounts import some_slow
 from stacks import bits, plan, sets
 
 from vauban.errors import BadInput, RunRefused
@@ -20,6 +22,10 @@ from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
 from vauban.rl.training import evaluation_seed, load_agent, open_run
+
+
+def first_quick(plans: list[Plan]) -> list[Any]:
+    return some_slow(plans, quick=[0])
 
 
 def test_a_stack_keeps_curves_and_agents_like_single_seeds_and_learns(tmp_path: Path) -> None:
@@ -67,14 +73,16 @@ def described(asked: Plan) -> str:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        plan(goal_weight=0.2),
-        plan("sac"),
-        bits(),
-        pytest.param(sets(), marks=pytest.mark.slow),
-        pytest.param(replace(sets(batch_size=256), precision="bf16"), marks=pytest.mark.slow),
-        pytest.param(sets(encoder="pictures"), marks=pytest.mark.slow),
-    ],
+    first_quick(
+        [
+            plan(goal_weight=0.2),
+            plan("sac"),
+            bits(),
+            sets(),
+            replace(sets(batch_size=256), precision="bf16"),
+            sets(encoder="pictures"),
+        ]
+    ),
     ids=described,
 )
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(asked: Plan, tmp_path: Path) -> None:
@@ -84,15 +92,17 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_as_if_nothing_had_happened(aske
 @pytest.mark.usefixtures("small_encoders")
 @pytest.mark.parametrize(
     "asked",
-    [
-        sets(encoder="sets"),
-        replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
-        replace(
-            sets(env="DriveSeek-v0:max_goals=9,horizon=7", encoder="pictures", batch_size=4, learning_starts=7),
-            steps=14,
-            every=7,
-        ),
-    ],
+    first_quick(
+        [
+            sets(encoder="sets"),
+            replace(sets(batch_size=256, encoder="sets"), precision="bf16"),
+            replace(
+                sets(env="DriveSeek-v0:max_goals=9,horizon=7", encoder="pictures", batch_size=4, learning_starts=7),
+                steps=14,
+                every=7,
+            ),
+        ]
+    ),
     ids=described,
 )
 def test_ctrl_c_leaves_such_a_checkpoint_of_small_networks_too(asked: Plan, tmp_path: Path) -> None:
@@ -147,12 +157,14 @@ def test_a_training_stopped_before_its_first_step_is_evaluated_once_there(tmp_pa
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        replace(plan(), steps=47),
-        replace(sets(), steps=20, every=20),
-        replace(bits(), steps=30),
-        replace(plan(), steps=20, every=20),
-    ],
+    first_quick(
+        [
+            replace(plan(), steps=47),
+            replace(sets(), steps=20, every=20),
+            replace(bits(), steps=30),
+            replace(plan(), steps=20, every=20),
+        ]
+    ),
     ids=str,
 )
 def test_trainings_of_odd_and_short_lengths(asked: Plan, tmp_path: Path) -> None:
@@ -182,13 +194,20 @@ class Evil:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other", "evil", "key", "device", "no curve", "curve"])
-def test_damage_is_said_in_a_line(damage: str, tmp_path: Path) -> None:
-    open_run(tmp_path, plan(), "x")
-    rounds = itertools.count()
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was stopped."""
+    folder, rounds = tmp_path_factory.mktemp("stopped"), itertools.count()
+    open_run(folder, plan(), "x")
     assert not train_batched(
-        tmp_path, plan(), [0], device="cpu", on_progress=lambda _: None, stop=lambda: next(rounds) == 60
+        folder, plan(), [0], device="cpu", on_progress=lambda _: None, stop=lambda: next(rounds) == 60
     )
+    return folder
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "evil", "key", "device", "no curve", "curve"])
+def test_damage_is_said_in_a_line(damage: str, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     path, curve = tmp_path / CHECKPOINT, curve_file(tmp_path, 0)
     content = path.read_bytes()
     if damage == "cut":

@@ -28,7 +28,8 @@ TWO = Plan(
 )
 
 
-@pytest.mark.parametrize("asked", [TWO, pytest.param(FIVE, marks=pytest.mark.slow)], ids=lambda asked: asked.env)
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [TWO, FIVE], ids=lambda asked: asked.env)
 def test_reaching_a_point_is_learned(asked: Plan, tmp_path: Path) -> None:
     open_run(tmp_path, asked, "ReenGAGE")
     assert train_seed(tmp_path, asked, 0)

@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from amounts import few_then_all, some_slow
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from vauban.errors import BadInput, RunRefused
@@ -76,18 +77,24 @@ def stop_after(steps: int) -> Callable[[int], None]:
     return on_progress
 
 
+@pytest.mark.parametrize("trainings", few_then_all([(48,)], [(17,), (48, 63)]), ids=str)
 @pytest.mark.parametrize("asked", PLANS, ids=lambda p: p.algo)
-def test_a_run_stopped_at_any_step_ends_as_one_that_was_not(asked: Plan, tmp_path: Path) -> None:
-    check_resumed(asked, tmp_path, (17,), (48, 63))
+def test_a_run_stopped_at_any_step_ends_as_one_that_was_not(
+    asked: Plan, trainings: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    check_resumed(asked, tmp_path, *trainings)
 
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        replace(SEEK, settings={**SMALL, "buffer_size": 40, "replay_buffer_kwargs": {"copy_info_dict": True}}),
-        replace(SEEK, num_envs=2),
-        Plan("sac", SEEK.env, {**SMALL, "ent_coef": 0.1}, steps=90, every=30, episodes=5),
-    ],
+    some_slow(
+        [
+            replace(SEEK, settings={**SMALL, "buffer_size": 40, "replay_buffer_kwargs": {"copy_info_dict": True}}),
+            replace(SEEK, num_envs=2),
+            Plan("sac", SEEK.env, {**SMALL, "ent_coef": 0.1}, steps=90, every=30, episodes=5),
+        ],
+        quick=[1],
+    ),
     ids=["a buffer that wraps", "two copies", "a fixed temperature"],
 )
 def test_so_does_a_run_with_more_to_keep(asked: Plan, tmp_path: Path) -> None:

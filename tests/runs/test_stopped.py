@@ -79,7 +79,7 @@ def failing_after(model: Model, calls: int, error: type[BaseException] = Interru
 @pytest.mark.parametrize(
     "settings", [TARGET, GRID, {"n": 2_000, "alpha": 0.01, "stop": "target:radius=0.15,test=eprocess"}]
 )
-@pytest.mark.parametrize(("rows", "block"), [(20, None), (60, 20)])
+@pytest.mark.parametrize(("rows", "block"), [(60, 20), pytest.param(20, None, marks=pytest.mark.slow)])
 def test_interrupted_anywhere_and_resumed_gives_the_same_tallies(
     tmp_path: Path, half_spaces: Model, settings: dict[str, Any], rows: int | None, block: int | None
 ) -> None:
@@ -201,7 +201,7 @@ def test_anytime_grows_and_ctrl_c_keeps_what_was_earned(tmp_path: Path, half_spa
     run(folder, half_spaces, ANYTIME, seconds=0.3)
     verify_run(folder)
     whole = _unchecked(lines(folder))
-    run(tmp_path / "undisturbed", half_spaces, ANYTIME, seconds=1.5)
+    run(tmp_path / "undisturbed", failing_after(half_spaces, 300, KeyboardInterrupt), ANYTIME)
     undisturbed = _unchecked(lines(tmp_path / "undisturbed"))
     shared = {(one["input"], one["votes"]) for one in whole} & {(one["input"], one["votes"]) for one in undisturbed}
     assert len(shared) > 100
@@ -229,7 +229,10 @@ def test_anytime_in_python_needs_a_time_and_stops(half_spaces: Model) -> None:
         smoothed.certify(INPUTS, TRUTH, stop="anytime", seconds=1, n=100)
     with pytest.raises(BadInput, match="seconds=1 with stop=fixed"):
         smoothed.certify(INPUTS, TRUTH, seconds=1)
-    certs = smoothed.certify(INPUTS, TRUTH, stop="anytime", seconds=0.4, seed=1)
+    for seconds in (0.2, 1, 5, 30, 150):  # more only where the machine has other things to do
+        certs = smoothed.certify(INPUTS, TRUTH, stop="anytime", seconds=seconds, seed=1)
+        if (~certs.abstained).sum() > 3:
+            break
     assert certs.counts.sum() > 500
     assert (~certs.abstained).sum() > 3
 

@@ -21,7 +21,7 @@ from vauban.runs.verify import verify_run
 PICTURES = np.random.default_rng(5).integers(0, 256, (8, 1, 2, 2), dtype=np.uint8)
 
 
-def until(found: object, seconds: float = 120.0) -> None:
+def until(found: object, seconds: float = 300.0) -> None:
     """Wait until a function says so."""
     began = time.monotonic()
     while not found():  # type: ignore[operator]
@@ -33,13 +33,13 @@ def test_a_batch_is_a_run_that_verifies_and_replays(tmp_path: Path) -> None:
     with service(tmp_path / "served") as world:
         labels = [1] * len(PICTURES)
         batch = world.client.batch(PICTURES, labels, n=1_000)
-        state = batch.wait(120)
+        state = batch.wait(300)
         assert (state["decided"], state["votes"]) == (8, 8_000)
         run = batch.save(tmp_path / "run")
         assert run.verify().inputs == 8
         assert run.manifest.data.label == labels
         unlabelled = world.client.batch(PICTURES, n=1_000)
-        unlabelled.wait(120)
+        unlabelled.wait(300)
         unlabelled.save(tmp_path / "unlabelled")
         assert replay(tmp_path / "unlabelled", half_spaces, PICTURES, inputs=4).votes == 4 * 1_000
         claims = batch.claims()
@@ -52,7 +52,7 @@ def test_a_batch_is_a_run_that_verifies_and_replays(tmp_path: Path) -> None:
         assert page.count(b"data:image/png") >= 8
         assert batch.report(tmp_path / "report.html").read_bytes() == page
         early = world.client.batch(PICTURES, labels, n=20_000, radius=0.05)
-        assert early.wait(120)["votes"] < 8 * 20_000
+        assert early.wait(300)["votes"] < 8 * 20_000
         assert early.save(tmp_path / "early").verify()
 
 
@@ -63,7 +63,7 @@ def test_requests_are_answered_while_a_batch_votes_and_it_can_be_cancelled(tmp_p
         assert world.client.certify(PICTURES[0], votes=200).votes > 100
         assert batch.cancel()["state"] == "cancelled"
         with pytest.raises(ServiceError, match="cancelled"):
-            batch.wait(60)
+            batch.wait(300)
         until(lambda: not world.desk.voting._lanes or not any(x.tickets for x in world.desk.voting._lanes.values()))
         with pytest.raises(ServiceError, match="409"):
             batch.save(tmp_path / "run")
@@ -78,7 +78,7 @@ def test_a_stopped_service_resumes_its_batch_with_the_same_seed(tmp_path: Path) 
     assert kept
     with service(tmp_path / "served") as world:
         (again,) = world.client.runs()
-        assert again.wait(120)["decided"] == 8
+        assert again.wait(300)["decided"] == 8
         assert again.save(tmp_path / "run").verify()
     assert (folder / "tallies.jsonl").read_bytes().startswith(kept)
     assert (folder / "seed").read_bytes() == seed
@@ -89,7 +89,7 @@ def test_two_replicas_share_a_folder_and_a_batch_is_done_once(tmp_path: Path) ->
         batches = [one.client.batch(PICTURES, n=1_000) for _ in range(2)]
         for batch in batches:
             seen = next(found for found in other.client.runs() if found.id == batch.id)
-            assert seen.wait(120)["decided"] == 8
+            assert seen.wait(300)["decided"] == 8
             assert verify_run(tmp_path / "served" / batch.id / "run").votes == 8_000
             assert seen.claims() == batch.claims()
 
@@ -102,7 +102,7 @@ def test_a_batch_that_cannot_be_certified_says_why(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(world.desk.served.smoothed, "certify", broken)
         with pytest.raises(ServiceError, match="failed on this batch: OSError"):
-            world.client.batch(PICTURES).wait(60)
+            world.client.batch(PICTURES).wait(300)
 
 
 def test_a_half_written_batch_is_no_batch(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_an_exact_smoothing_is_certified_without_probability(tmp_path: Path) -> 
         assert found.radius == float(run.certificates().to_csv().splitlines()[1].split(",")[2])
         assert world.client.predict(BRIGHT)["alpha"] == 0
         batch = world.client.batch(np.stack([BRIGHT, BRIGHT // 8]), [2, 0])
-        assert batch.wait(60)["decided"] == 2
+        assert batch.wait(300)["decided"] == 2
         assert batch.save(tmp_path / "batch").verify()
 
 

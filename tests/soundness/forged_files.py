@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forged_fields import OTHER
 from forged_folders import (
     CLAIMS,
     MANIFEST,
@@ -30,7 +31,6 @@ from forged_folders import (
     reseal,
     text,
 )
-from forged_manifests import OTHER
 
 BESIDE = "Files that the seal does not name and nothing checks: "
 PARTS = "That these are the votes of base classifiers trained on those parts"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forged_fields import OTHER, field, without
 from forged_folders import NONCE, PUBLISHED, Edit, Forgery, Json, change, manifest, naive, put, reseal, text
-from forged_manifests import OTHER, field, without
 
 from vauban.runs.store import PICTURE
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forged_fields import both, without
 from forged_folders import (
     BALLOTS,
     COUNTS,
@@ -26,7 +27,6 @@ from forged_folders import (
     rows_of_a_table,
     text,
 )
-from forged_manifests import both, without
 
 from vauban.data import Dataset
 from vauban.files import arrays_sha256

@@ -79,7 +79,9 @@ def test_over_all_small_tallies_bounds_and_radii_fail_with_probability_at_most_a
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("n", "p", "k"), BIG)
+@pytest.mark.parametrize(
+    ("n", "p", "k"), [BIG[0], BIG[-1], *(pytest.param(*one, marks=pytest.mark.slow) for one in BIG[1:-1])]
+)
 def test_over_many_big_tallies_bounds_and_radii_fail_no_more_often_than_alpha(
     method: str, n: int, p: Sequence[float], k: int
 ) -> None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from amounts import some_slow
 from scipy.special import ndtri
 from tally_worlds import all_tallies, notices_twice, too_often
 
@@ -57,12 +58,12 @@ def false_floors(world: str, method: str, at_once: bool, rho: float = RHO) -> in
     return int(wrong.any(axis=1).sum()) if at_once else int(wrong.sum(axis=0).max())
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", some_slow(WORLDS, quick={0, 1}))
 def test_the_binomial_floor_holds_at_all_radii_at_once(world: str) -> None:
     assert not too_often(false_floors(world, "binomial", at_once=True), DATA_SETS, RHO)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", some_slow(WORLDS, quick={2}))
 def test_the_bernstein_floor_holds_at_each_radius(world: str) -> None:
     assert not too_often(false_floors(world, "bernstein", at_once=False), DATA_SETS, RHO)
 

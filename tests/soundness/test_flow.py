@@ -12,6 +12,7 @@ import numpy as np
 import ot
 import pytest
 import torch
+from amounts import some_slow
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -122,7 +123,8 @@ WORLDS: list[tuple[Shape, int, list[FlowLaw]]] = [
     ((1, 3, 1), 20, [FlowLaw(0.4), uniform(7)]),
     ((1, 1, 4), 10, [FlowLaw(0.1), FlowLaw(0.2), FlowLaw(0.2, ground="l2")]),
     ((1, 1, 4), 3, [uniform(3), uniform(7)]),
-    ((1, 2, 2), 7, [FlowLaw(0.1), FlowLaw(0.2), FlowLaw(0.2, ground="l2")]),
+    ((1, 2, 2), 7, [FlowLaw(0.2, ground="l2")]),
+    ((1, 2, 2), 7, [FlowLaw(0.1), FlowLaw(0.2)]),
     ((1, 2, 2), 3, [uniform(3), uniform(7), uniform(5, "l2")]),
     ((2, 1, 2), 20, [FlowLaw(0.1), FlowLaw(0.4), uniform(5)]),
     ((2, 1, 3), 4, [FlowLaw(0.1)]),
@@ -141,7 +143,7 @@ def excesses(law: FlowLaw, shape: Shape, reach: int) -> list[float]:
     return worst
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda w: "x".join(map(str, w[0])))
+@pytest.mark.parametrize("world", some_slow(WORLDS, {0, 1, 2, 4, 5, 7, 8, 10}), ids=lambda w: "x".join(map(str, w[0])))
 def test_no_event_moves_further_than_its_distance_allows(world, cases_tried) -> None:
     shape, reach, laws = world
     moves = 0
@@ -152,7 +154,7 @@ def test_no_event_moves_further_than_its_distance_allows(world, cases_tried) -> 
     cases_tried(moves)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 1, 3), (1, 2, 2), (2, 1, 2)])
+@pytest.mark.parametrize("shape", some_slow([(1, 1, 2), (1, 1, 3), (2, 1, 2), (1, 2, 2)], {0, 1, 2}))
 @pytest.mark.parametrize("kind", ["laplace", "uniform"])
 def test_an_inflated_radius_is_caught(shape, kind, monkeypatch) -> None:
     law, reach = (FlowLaw(0.1), 5) if kind == "laplace" else (uniform(7), 3)

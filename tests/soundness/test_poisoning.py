@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from amounts import few_then_all
 from poisoned_worlds import ASKED, POINTS, Samples, answers, certified, one_change, one_flip, training_sets, within
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
@@ -45,15 +46,16 @@ def assault(
     return int(totals[0]), int(totals[1]), int(totals[2])
 
 
+@pytest.mark.parametrize("count", few_then_all(1, 3))
 @pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
-def test_samples_added_removed_and_relabelled(aggregate: str, cases_tried: Callable[[int], None]) -> None:
-    splits = [Partition(5), Partition(7), Partition(5, by="pixel-sum")]
+def test_samples_added_removed_and_relabelled(aggregate: str, count: int, cases_tried: Callable[[int], None]) -> None:
+    splits = [Partition(7), Partition(5), Partition(5, by="pixel-sum")][:count]
     tried, broken, outside = assault(
         splits, aggregate, one_change, sets=1, size=11, farthest=2, cases_tried=cases_tried
     )
     assert broken == 0
-    assert tried > 10_000
-    assert outside > 100
+    assert tried > 3_500 * count
+    assert outside > 30 * count
 
 
 @pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
@@ -74,15 +76,16 @@ def test_flipped_labels(aggregate: str, cases_tried: Callable[[int], None]) -> N
     assert outside > 100
 
 
+@pytest.mark.parametrize("count", few_then_all(1, 2))
 @pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
-def test_finite_aggregation(aggregate: str, cases_tried: Callable[[int], None]) -> None:
-    splits = [Partition(5, spread=2), Partition(4, spread=3)]
+def test_finite_aggregation(aggregate: str, count: int, cases_tried: Callable[[int], None]) -> None:
+    splits = [Partition(5, spread=2), Partition(4, spread=3)][:count]
     tried, broken, outside = assault(
         splits, aggregate, one_change, sets=1, size=11, farthest=2, cases_tried=cases_tried
     )
     assert broken == 0
-    assert tried > 10_000
-    assert outside > 30
+    assert tried > 5_000 * count
+    assert outside > 15 * count
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from amounts import few_then_all
 from line_worlds import Floats, interval_mass
 from scipy.special import ndtri
 
@@ -69,16 +70,17 @@ def broken(worlds: Partitions, certify: Callable[[Floats, Floats], Floats]) -> t
     return failures, tried
 
 
-def all_worlds() -> list[Partitions]:
+def all_worlds(rows: int = 800) -> list[Partitions]:
     rng = np.random.default_rng(6)
-    some = [random_slices(800, slices, c, rng) for slices in (6, 12, 40) for c in (2, 3, 5)]
-    return some + [random_intervals(1_200, c, rng) for c in (2, 3, 4, 6)]
+    some = [random_slices(rows, slices, c, rng) for slices in (6, 12, 40) for c in (2, 3, 5)]
+    return some + [random_intervals(rows * 3 // 2, c, rng) for c in (2, 3, 4, 6)]
 
 
-def test_no_move_inside_the_radius_drops_the_label() -> None:
-    counted = np.sum([broken(w, lambda p, s: radius(GaussianLaw(SIGMA), p, s)) for w in all_worlds()], axis=0)
+@pytest.mark.parametrize("rows", few_then_all(200, 800))
+def test_no_move_inside_the_radius_drops_the_label(rows: int) -> None:
+    counted = np.sum([broken(w, lambda p, s: radius(GaussianLaw(SIGMA), p, s)) for w in all_worlds(rows)], axis=0)
     assert counted[0] == 0
-    assert counted[1] > 60_000
+    assert counted[1] > 75 * rows
 
 
 @pytest.mark.parametrize("fault", ["one percent more", "one rival too many", "rivals not added up"])
@@ -89,4 +91,4 @@ def test_a_wrong_radius_is_noticed(fault: str) -> None:
         "one rival too many": lambda p, s: radius(law, p, np.concatenate([s, s[:, -1:]], axis=1)),
         "rivals not added up": lambda p, s: radius(law, p, np.diff(s, axis=1, prepend=0.0)),
     }
-    assert sum(broken(worlds, faulty[fault])[0] for worlds in all_worlds()[-4:]) > 500
+    assert sum(broken(worlds, faulty[fault])[0] for worlds in all_worlds(400)[-4:]) > 250

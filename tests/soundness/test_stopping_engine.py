@@ -71,7 +71,11 @@ GRID = f"grid:step={EDGE / 2 * (1 + 1e-6)!r}"
 
 @pytest.mark.parametrize(
     ("text", "chooses"),
-    [(TARGET, False), (TARGET, True), (f"{TARGET},test=eprocess", False), (GRID, False), ("anytime", False)],
+    [
+        (TARGET, False),
+        (f"{TARGET},test=eprocess", False),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in [(TARGET, True), (GRID, False), ("anytime", False)]),
+    ],
 )
 def test_false_claims_are_as_rare_as_promised(text: str, chooses: bool, cases_tried: Callable[[int], None]) -> None:
     assert float(probability_needed(LAW, [EDGE * (1 + 1e-6)])[0]) >= P

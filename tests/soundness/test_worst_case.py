@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from amounts import some_slow
 from line_worlds import in_top_k, true_shift, worst_classifier
 
 from vauban.bounds.simultaneous import ProbabilityBounds
@@ -46,7 +47,7 @@ def survives(p_label: float, rivals: np.ndarray, shift: float) -> bool:
     return in_top_k(worst.probabilities(shift), 0, len(rivals))
 
 
-@pytest.mark.parametrize("k", CASES)
+@pytest.mark.parametrize("k", some_slow(CASES, quick={0, 3}))
 def test_the_worst_classifier_keeps_the_label_inside_and_drops_it_outside(k: int) -> None:
     cases = 0
     for p_label, rivals, sigma in worlds(k):
@@ -58,7 +59,7 @@ def test_the_worst_classifier_keeps_the_label_inside_and_drops_it_outside(k: int
     assert cases >= CASES[k]
 
 
-@pytest.mark.parametrize("k", CASES)
+@pytest.mark.parametrize("k", some_slow(CASES, quick={0, 3}))
 def test_inside_the_radius_the_worst_classifier_for_any_other_shift_keeps_the_label(k: int) -> None:
     for p_label, rivals, sigma in list(worlds(k))[::3]:
         r = certified(p_label, rivals, sigma)
@@ -69,7 +70,7 @@ def test_inside_the_radius_the_worst_classifier_for_any_other_shift_keeps_the_la
                     assert in_top_k(worst.probabilities(float(shift)), 0, k)
 
 
-@pytest.mark.parametrize("k", CASES)
+@pytest.mark.parametrize("k", some_slow(CASES, quick={0, 3}))
 def test_where_nothing_is_certified_the_label_may_already_be_out(k: int) -> None:
     cases = 0
     for p_label, rivals, sigma in worlds(k):

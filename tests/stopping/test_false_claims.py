@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from amounts import some_slow
 from polls import ALPHA, GAUSS, poll, sampled
 from scipy.special import ndtr
 from tally_worlds import too_often
@@ -47,7 +50,7 @@ def test_a_grid_is_false_at_most_alpha_of_the_time_whichever_radius_is_the_first
     assert wrong > 0.005 * TRIALS
 
 
-@pytest.mark.parametrize("p", [0.55, 0.8413447460685429, 0.97])
+@pytest.mark.parametrize("p", some_slow([0.55, 0.8413447460685429, 0.97], quick=[1]))
 def test_fixed_and_anytime_are_false_at_most_alpha_of_the_time(p: float) -> None:
     true = float(radius_of_label(GAUSS, np.array([p]), 1)[0])
     for rule, least in ((FixedRule(GAUSS, 2_000, ALPHA), 0.03), (AnytimeRule(GAUSS, ALPHA), 0.005)):
@@ -56,17 +59,20 @@ def test_fixed_and_anytime_are_false_at_most_alpha_of_the_time(p: float) -> None
         assert wrong > least * TRIALS
 
 
-def test_views_that_deviate_are_paid_for() -> None:
+DEVIATING: list[Callable[[float], Rule]] = [
+    lambda d: Target(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
+    lambda d: Grid(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
+    lambda d: FixedRule(GAUSS, 2_000, ALPHA, deviation=d),
+    lambda d: AnytimeRule(GAUSS, ALPHA, deviation=d),
+]
+
+
+@pytest.mark.parametrize("make", some_slow(DEVIATING, quick=range(3)))
+def test_views_that_deviate_are_paid_for(make: Callable[[float], Rule]) -> None:
     deviation = 0.02
-    for make in (
-        lambda d: Target(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
-        lambda d: Grid(0.25).rule(GAUSS, n=2_000, alpha=ALPHA, deviation=d),
-        lambda d: FixedRule(GAUSS, 2_000, ALPHA, deviation=d),
-        lambda d: AnytimeRule(GAUSS, ALPHA, deviation=d),
-    ):
-        p = float(ndtr(0.99)) + deviation
-        assert not too_often(false_claims(make(deviation), p, 0.2475, 2_000), TRIALS, ALPHA)
-        assert too_often(false_claims(make(0.0), p, 0.2475, 2_000), TRIALS, ALPHA)
+    p = float(ndtr(0.99)) + deviation
+    assert not too_often(false_claims(make(deviation), p, 0.2475, 2_000), TRIALS, ALPHA)
+    assert too_often(false_claims(make(0.0), p, 0.2475, 2_000), TRIALS, ALPHA)
 
 
 @pytest.mark.parametrize("wish", [Target(0.25), Grid(0.25), Fixed()])

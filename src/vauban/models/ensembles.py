@@ -52,25 +52,13 @@ class Ensemble(nn.Module):
 
     def forward(self, views: Tensor) -> Tensor:
         if not self.consensus:
-            return self._sum(views, 0, None) / len(self.members)
+            return self.add(views, 0, None) / len(self.members)
         first = [_wide(member(views)) for member in self.members[: self.consensus]]
         left = self._left(first) | _half(views) if self.probing else self._left(first)
-        return self._ask_others(views, sum(first[1:], first[0]), left)
+        # imported here: what keeps it from being compiled takes torch a second to load
+        from vauban.models.later_members import ask_others
 
-    @torch.compiler.disable
-    def _ask_others(self, views: Tensor, total: Tensor, mask: Tensor) -> Tensor:
-        """The answers [rows, classes], from the first members' `total` and, where `mask` says so, those of the others.
-
-        Never compiled: a compiler would make a program of its own, with other rounding, for every number of views that are left.
-        """
-        answer, left = total / self.consensus, mask.nonzero().flatten()
-        size = chunk_size(len(views))
-        for begin in range(0, len(left), size):
-            chunk = left[begin : begin + size]
-            rows = torch.cat([chunk, chunk[:1].expand(size - len(chunk))])
-            some = self._sum(_rows(views, rows), self.consensus, total.index_select(0, rows)) / len(self.members)
-            answer = answer.index_copy(0, chunk, some[: len(chunk)])
-        return answer
+        return ask_others(self, views, sum(first[1:], first[0]), left)
 
     def asked(self, views: Tensor) -> Asked:
         """How many members vote on each of these views, found without a vote of the others."""
@@ -88,7 +76,7 @@ class Ensemble(nn.Module):
         votes = [votes_of(scores) for scores in first]
         return torch.stack([other != votes[0] for other in votes[1:]]).any(0)
 
-    def _sum(self, views: Tensor, begin: int, total: Tensor | None) -> Tensor:
+    def add(self, views: Tensor, begin: int, total: Tensor | None) -> Tensor:
         """`total` and the scores of the members from `begin` on, added in order."""
         for member in self.members[begin:]:
             scores = _wide(member(views))
@@ -131,10 +119,3 @@ def _half(views: Tensor) -> Tensor:
     bits = views.flatten(1).float().contiguous().view(torch.int32).long()
     places = torch.arange(1, bits.shape[1] + 1, device=views.device)
     return (bits * places).sum(1) % 101 < 50
-
-
-def _rows(views: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of views, in the memory layout of the views."""
-    some = views.index_select(0, rows)
-    last = views.ndim == 4 and views.is_contiguous(memory_format=torch.channels_last)
-    return some.contiguous(memory_format=torch.channels_last) if last and not views.is_contiguous() else some

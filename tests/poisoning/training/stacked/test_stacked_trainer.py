@@ -302,7 +302,7 @@ def test_settings_of_torch_are_put_back() -> None:
         raise RuntimeError("no")
 
     def wait(stop: Event) -> bool:
-        return stop.wait(20)
+        return stop.wait(300)
 
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
