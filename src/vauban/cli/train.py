@@ -185,7 +185,7 @@ def train(
         )  # fmt: skip
     if in_first_process():
         if learns.learns_features:
-            how = f"use the features by vauban poison train --model linear:learned={out}, or start from them with --init"
+            how = f"use: vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}, or --init"
         else:
             own = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
             how = f"certify with {own}"

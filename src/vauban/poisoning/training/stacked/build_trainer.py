@@ -13,7 +13,7 @@ from vauban.poisoning.training.stacked.stacked_networks import network_name
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.specs import Spec, choose, flag
 
-_GIVEN_ELSEWHERE = {"network", "num_classes", "device", "features", "seed", "seeds", "normalise"}
+_GIVEN_ELSEWHERE = {"trunk_sha256", "shared", "network", "num_classes", "device", "features", "seed", "seeds", "normalise"}
 
 
 def build_trainer(
@@ -27,7 +27,8 @@ def build_trainer(
 ) -> StackedTrainer:
     """The trainer for inputs of this shape [c, h, w]: Vauban's recipe, changed by `model` and by `settings` that are not None.
 
-    `features`: features that base classifiers share; they are heads then, else networks.
+    `features`: features that base classifiers share; they are heads then, else networks. `model` may then name a file of features
+    as in linear:learned=FILE.
     """
     changes = {key: value for key, value in settings.items() if value is not None}
     kind: type[StackedTrainer] = StackedTrainer
@@ -42,7 +43,10 @@ def build_trainer(
             warnings.warn(
                 f"base classifiers are heads on {features} features: --model {spec.name} is not used", stacklevel=2
             )
-        changes |= _read_fields(kind, spec)
+        params = dict(spec.params)
+        if features is not None and "learned" in params:
+            changes["learned"] = params.pop("learned")
+        changes |= _read_fields(kind, Spec(spec.name, params))
     return kind.recipe(shape, num_classes, device, **changes)
 
 
