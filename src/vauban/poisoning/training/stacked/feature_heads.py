@@ -136,9 +136,12 @@ class HeadTrainer(StackedTrainer):
             self.shared.update({name: value.detach().cpu().contiguous() for name, value in trunk.state_dict().items()})
         if not self.prepared:
             some = x[np.unique(np.linspace(0, len(x) - 1, min(self.pool, len(x))).round().astype(np.int64))]
-            with deterministic(self.device):
-                pictures = _in_blocks(some, input_transform(self.front).before, self.device)
-                self.shared[POOL] = self._features(pictures).flatten(1).half().cpu()
+            self.shared[POOL] = self.features_of(some).half().cpu()
+
+    def features_of(self, x: NDArray[Any]) -> torch.Tensor:
+        """Features float32 [n, d] of pictures [n, c, h, w], on the device."""
+        with deterministic(self.device):
+            return self._features(_in_blocks(x, input_transform(self.front).before, self.device)).flatten(1)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
         """Learned features of pictures [n, c, h, w]: [n, features, 1, 1], scaled to the length sqrt(features), or maps as they are."""
