@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=480)
-    parser.add_argument("--rest", type=float, default=75, help="seconds for heads and votes, after the features")
+    parser.add_argument("--rest", type=float, default=100, help="seconds for heads and votes, after the features")
     parser.add_argument("--margin", type=float, default=8, help="seconds in which a checkpoint is written")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--bring", type=Path, help="[FOLDER/bring]")

@@ -20,6 +20,7 @@ SEEDS = ("partition", "shared")
 
 _REBUILT = {
     "stacked": "vauban.poisoning.training.stacked.stacked_trainer:StackedTrainer",
+    "kernel": "vauban.poisoning.training.kernel_machines:KernelTrainer",
     "heads": "vauban.poisoning.training.stacked.feature_heads:HeadTrainer",
 }
 
