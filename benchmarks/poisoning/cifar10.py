@@ -148,7 +148,7 @@ def heads(args: argparse.Namespace, trunk: Path, how: SelfTraining) -> str:
 
 
 def chosen(args: argparse.Namespace, trunk: Path, data: Dataset) -> dict[str, SelfTraining]:
-    """The best settings for each number of partitions, by the median radius and then the accuracy on held-out training pictures."""
+    """The best settings for each number of partitions, by the median radius, then the accuracy, on held-out training pictures."""
     file = args.folder / "choice.json"
     if file.exists():
         return {key: SelfTraining(**one["settings"]) for key, one in json.loads(file.read_text()).items()}

@@ -1,4 +1,4 @@
-"""Features learned without labels by the trainer: augmented copies, losses from their formulas, and labels that are never read."""
+"""Features learned without labels by the trainer: augmented copies, losses from their formulas, labels that are never read."""
 
 import math
 from pathlib import Path
@@ -65,7 +65,8 @@ def test_simsiam_is_its_formula_and_no_gradient_passes_the_points() -> None:
     loss = vb.losses.simsiam(points, predictions)
     assert float(loss.detach()) == pytest.approx(-np.mean(cosines), rel=1e-5)
     loss.backward()
-    assert points.grad is None and predictions.grad is not None
+    assert points.grad is None
+    assert predictions.grad is not None
     with pytest.raises(BadInput, match="two copies or more"):
         vb.losses.simsiam(torch.rand(1, 4, 6), torch.rand(1, 4, 6))
 
@@ -74,7 +75,9 @@ def test_simsiam_is_its_formula_and_no_gradient_passes_the_points() -> None:
 def test_copies_have_the_size_asked_for_and_depend_on_their_own_words(channels: int) -> None:
     x = torch.rand(6, channels, 12, 12)
     copies = augmented(x, words(6), side=8)
-    assert copies.shape == (6, channels, 8, 8) and copies.min() >= 0 and copies.max() <= 1
+    assert copies.shape == (6, channels, 8, 8)
+    assert copies.min() >= 0
+    assert copies.max() <= 1
     assert torch.equal(augmented(x[2:4], words(6)[2:4], side=8), copies[2:4])
     assert not torch.equal(augmented(x, words(6, 1), side=8), copies)
     assert augmented(x, words(6)).shape == x.shape
@@ -87,7 +90,8 @@ def test_a_whole_crop_without_changes_is_the_picture() -> None:
     grey = still.clone()
     grey[:, 5] = 0.1
     shown = recoloured(x, grey)
-    assert torch.allclose(shown[:, 0], shown[:, 1]) and torch.allclose(shown[:, 0], shown[:, 2])
+    assert torch.allclose(shown[:, 0], shown[:, 1])
+    assert torch.allclose(shown[:, 0], shown[:, 2])
     weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
     assert torch.allclose(shown[:, :1], (x * weights).sum(1, keepdim=True), atol=1e-6)
 
@@ -188,4 +192,5 @@ def test_the_command_trains_features_without_a_smoothing(tmp_path: Path) -> None
     asked = ["train", "--data", f"npz:path={tmp_path / 'made.npz'}", "--model", NETWORK, "--loss", "simclr:width=8"]
     done = CliRunner().invoke(app, [*asked, "--epochs", "1", "--batch-size", "16", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert f"linear:learned={out}" in done.output and out.exists()
+    assert f"linear:learned={out}" in done.output
+    assert out.exists()

@@ -27,7 +27,7 @@ _VALIDATION_SHARE, _MOST_VALIDATIONS = 0.1, 10  # by default: the most time of t
     "vauban train --data cifar10 --smoothing gaussian:sigma=0.25 --recipe best --out model.safetensors",
     "vauban train --data mnist --smoothing ablation:retained=45 --loss stability:weight=6+consistency:weight=10 -o m.safetensors",
     "vauban train --data mnist -s gaussian:sigma=0.5 --model unet --loss mse --classifier clean.safetensors -o m.safetensors",
-    "vauban train --data cifar10 --model resnet18 --loss simsiam --optimizer sgd --lr 0.12 --batch-size 256 --epochs 200 -o f.safetensors",
+    "vauban train --data cifar10 --model resnet18 --loss simsiam --optimizer sgd --lr 0.12 --batch-size 256 -o f.safetensors",
     "vauban train --list-recipes",
     "torchrun --nproc-per-node 4 -m vauban train …",
 )

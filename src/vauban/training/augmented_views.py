@@ -1,4 +1,4 @@
-"""Augmented copies of pictures for learning without labels: random parts, mirrored, recoloured, all pictures at once. [Chen2020]"""
+"""Augmented copies of pictures for learning without labels: random parts, mirrored, recoloured, all at once. [Chen2020]"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LUMA = (0.299, 0.587, 0.114)
 def augmented(
     pictures: torch.Tensor, words: torch.Tensor, least: float = 0.2, side: int | None = None, mirror: bool = True
 ) -> torch.Tensor:
-    """A copy of each float picture [n, c, h, w] in [0, 1] by its own row of random `words` [n, WORDS]: a part of `least` to all of
-    its area at the size [side, side], mirrored half of the time, with other colours. Pictures have one channel or three."""
+    """A copy of each float picture [n, c, h, w] in [0, 1] by its own row of random `words` [n, WORDS]: a part of `least` to all
+    of its area at the size [side, side], mirrored half of the time, with other colours. Pictures have one channel or three."""
     crops = resized_crop(pictures, words[:, :CROP_WORDS], least, side, mirror)
     return recoloured(crops, uniforms(words[:, CROP_WORDS:WORDS]).float())
 

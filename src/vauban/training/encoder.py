@@ -71,6 +71,4 @@ def _siamese_projector(features: int, width: int) -> nn.Module:
 
 def _predictor(width: int) -> nn.Module:
     inner = max(1, width // 4)
-    return nn.Sequential(
-        nn.Linear(width, inner, bias=False), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, width)
-    )
+    return nn.Sequential(nn.Linear(width, inner, bias=False), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, width))

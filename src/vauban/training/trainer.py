@@ -119,8 +119,8 @@ def train(
     `init`: weights to start from, a file or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do.
     `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
     returned. A loss that learns features (simclr, simsiam) takes no smoothing and no labels: the network returned gives features,
-    and the file holds the network with zeros for its last layer. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted. `metadata`:
-    further entries of the file of weights, text to text.
+    and the file holds the network with zeros for its last layer. `compile`: torch.compile, by default on a GPU. After
+    `stop_after` steps it ends as if interrupted. `metadata`: further entries of the file of weights, text to text.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2

@@ -35,7 +35,9 @@ def test_a_machine_is_kernel_ridge_regression() -> None:
 def test_mirrored_samples_make_a_machine_that_does_not_see_which_side_is_left() -> None:
     x, y = pictures()
     trainer = build_trainer((3, 16, 16), 3, model="kernel:ridge=0.1")
-    assert isinstance(trainer, KernelTrainer) and trainer.mirrored and KernelTrainer.from_spec(trainer.spec) == trainer
+    assert isinstance(trainer, KernelTrainer)
+    assert trainer.mirrored
+    assert KernelTrainer.from_spec(trainer.spec) == trainer
     [(_, weights)] = trainer.fit([(x[:20], y[:20])], [0])
     assert weights["support"].shape[:2] == (1, 40)
     assert torch.allclose(trainer.scores(weights, x), trainer.scores(weights, x[..., ::-1].copy()), atol=1e-3)
@@ -45,7 +47,8 @@ def test_an_ensemble_is_saved_votes_and_verifies(tmp_path: Path) -> None:
     x, y = pictures(60)
     data = Dataset(x, y, 3, tuple("abc"), "made", classes_fixed=True)
     ensemble = train(data, "dpa", 5, out=tmp_path / "ens", model="kernel:gamma=0.3")
-    assert ensemble.manifest["trainer"]["trainer"] == "kernel" and ensemble.manifest["against"] == "samples"
+    assert ensemble.manifest["trainer"]["trainer"] == "kernel"
+    assert ensemble.manifest["against"] == "samples"
     again = load_ensemble(tmp_path / "ens")
     certs = again.certify(x[:9], y[:9], out=tmp_path / "run")
     verify_run(tmp_path / "run")

@@ -26,8 +26,8 @@ _CACHED_BLOCKS = 64
 class KernelTrainer:
     """Ridge regression of the classes with the kernel exp(-gamma |a - b|^2) between descriptors of pictures.
 
-    front: an input transform, a function of one picture alone that no sample can poison. mirrored: the mirror image of a sample is
-    a sample too. ridge: what is added to the kernel's diagonal. No random numbers are used.
+    front: an input transform, a function of one picture alone that no sample can poison. mirrored: the mirror image of a sample
+    is a sample too. ridge: what is added to the kernel's diagonal. No random numbers are used.
     """
 
     num_classes: int = 10

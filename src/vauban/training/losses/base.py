@@ -25,7 +25,8 @@ class Batch:
 
     `network`: from views [rows, ...] to scores [rows, classes], in training mode. `x` [b, ...]: uint8 pictures on the grid of
     `levels`, or floats (`levels` None). `labels`: int64 [b], or probabilities [b, classes]. `words(count)`: new random words
-    at every call, int64 [count, b, words of a view]; `words(count, n)`: n words a view. `done`: the fraction of training that is done, 0 to 1 (on a GPU a tensor).
+    at every call, int64 [count, b, words of a view]; `words(count, n)`: n words a view. `done`: the fraction of training that is
+    done, 0 to 1 (on a GPU a tensor).
     """
 
     network: torch.nn.Module

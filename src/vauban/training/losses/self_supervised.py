@@ -20,7 +20,9 @@ def simclr(points: torch.Tensor, temperature: float = 0.5) -> torch.Tensor:
     `points`: [2, b, width], the projections of two copies of every picture.
     """
     if points.dim() != 3 or len(points) != 2:
-        raise BadInput(f"points of shape {tuple(points.shape)}: simclr compares two copies of each picture [2, b, width]")
+        raise BadInput(
+            f"points of shape {tuple(points.shape)}: simclr compares two copies of each picture [2, b, width]"
+        )
     flat = normalize(points.flatten(0, 1).float(), dim=1)
     itself = torch.eye(len(flat), dtype=torch.bool, device=flat.device)
     similar = (flat @ flat.T / temperature).masked_fill(itself, -torch.inf)
@@ -44,8 +46,8 @@ def simsiam(points: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class SelfSupervised(Loss):
-    """A loss of augmented copies: of parts of at least `least` of the area, `side` pixels a side (0: as the picture), mirrored half of
-    the time unless `mirror` is false."""
+    """A loss of augmented copies: of parts of at least `least` of the area, `side` pixels a side (0: as the picture), mirrored half
+    of the time unless `mirror` is false."""
 
     uses_labels = False
     classifies = False

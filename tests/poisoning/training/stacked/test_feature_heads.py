@@ -136,10 +136,12 @@ def test_maps_of_a_network_in_network_get_its_last_block_as_head(digits: tuple[A
     """RotNet on network in network, as the thesis has it: two blocks learn turns, the third is trained on each part."""
     x, y = digits
     heads = trainer(trunk="nin", learning_batch=12, group=2, steps=1, batch=4, views=1)
-    assert heads.network == "nin-top" and heads.front == "none"
+    assert heads.network == "nin-top"
+    assert heads.front == "none"
     heads.prepare(in_order(x[:12]))
     [(_, weights)] = heads.fit([(x[:9], y[:9]), (x[9:20], y[9:20])], [0, 1])
-    assert weights["block3a.weight"].shape == (2, 192, 192, 3, 3) and "block1a.weight" not in weights
+    assert weights["block3a.weight"].shape == (2, 192, 192, 3, 3)
+    assert "block1a.weight" not in weights
     assert heads.scores(weights, x[:5]).shape == (2, 5, 10)
     assert HeadTrainer.from_spec(heads.spec) == heads
 
@@ -160,14 +162,15 @@ def test_heads_in_closed_form_are_functions_of_their_own_labels(solver: str, dig
 
 
 def test_unlabelled_pictures_are_those_of_the_whole_set_whatever_their_labels(digits: tuple[Array, Array]) -> None:
-    x, y = digits
+    x, _y = digits
     order = np.random.default_rng(0).permutation(len(x))
     pools = []
     for some in (x, x[order]):
         heads = trainer(solver="self-training", pool=30)
         heads.prepare(in_order(some))
         pools.append(heads.shared[POOL])
-    assert torch.equal(*pools) and len(pools[0]) == 30
+    assert torch.equal(*pools)
+    assert len(pools[0]) == 30
 
 
 def test_mirrored_features_do_not_see_which_side_is_left(digits: tuple[Array, Array]) -> None:
@@ -189,12 +192,17 @@ def test_features_that_vauban_train_wrote_are_taken_up(tmp_path: Path) -> None:
     data = Dataset(x, y, 3, tuple("abc"), "made", classes_fixed=True)
     ensemble = train(data, defense, 4, out=tmp_path / "ens", model=model)
     about = ensemble.manifest["trainer"]
-    assert about["trunk"] == network and len(about["trunk_sha256"]) == 64 and about["features"] == "learned"
+    assert about["trunk"] == network
+    assert len(about["trunk_sha256"]) == 64
+    assert about["features"] == "learned"
     assert ensemble.manifest["against"] == "labels"
     file.unlink()
     again = load_ensemble(tmp_path / "ens")
     assert np.array_equal(again.predict(x), ensemble.predict(x))
-    for bad in ({"defense": "ss-dpa:features=learned", "model": None}, {"defense": "ss-dpa:features=simclr", "model": model}):
+    for bad in (
+        {"defense": "ss-dpa:features=learned", "model": None},
+        {"defense": "ss-dpa:features=simclr", "model": model},
+    ):
         with pytest.raises(BadInput, match="belong together"):
             train(data, bad["defense"], 4, model=bad["model"])
     models.save(tmp_path / "mlp.safetensors", models.build("mlp:features=4,classes=2"), "mlp:features=4,classes=2", {})

@@ -7,7 +7,9 @@ import torch
 from vauban.poisoning.training.stacked.self_training import SelfTraining
 
 
-def clusters(seed: int, count: int, spread: float = 1.0, d: int = 12, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+def clusters(
+    seed: int, count: int, spread: float = 1.0, d: int = 12, classes: int = 4
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Points around `classes` centres, long in one direction that tells nothing."""
     centres = np.random.default_rng(0).normal(size=(classes, d)) * 1.5
     draw = np.random.default_rng(seed)
@@ -70,9 +72,11 @@ def test_a_head_is_the_same_among_others_and_without_samples_it_votes_for_the_fi
     how = SelfTraining(0.1, rounds, 0.03, 2.0)
     empty = (torch.zeros(0, 12), torch.zeros(0, dtype=torch.int64))
     together, alone = how.fit(parts, 4, pool), how.fit([empty, parts[1], empty], 4, pool)
-    assert torch.equal(together[0][1], alone[0][1]) and torch.equal(together[1][1], alone[1][1])
+    assert torch.equal(together[0][1], alone[0][1])
+    assert torch.equal(together[1][1], alone[1][1])
     scores = pool @ alone[0][0] + alone[1][0]
-    assert scores.isfinite().all() and (scores.argmax(1) == 0).all()
+    assert scores.isfinite().all()
+    assert (scores.argmax(1) == 0).all()
 
 
 def test_a_class_of_which_a_head_has_no_sample_gets_no_vote() -> None:

@@ -15,7 +15,17 @@ from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.specs import Spec, choose, flag
 
 _KERNEL = "kernel"
-_GIVEN_ELSEWHERE = {"trunk_sha256", "shared", "network", "num_classes", "device", "features", "seed", "seeds", "normalise"}
+_GIVEN_ELSEWHERE = {
+    "trunk_sha256",
+    "shared",
+    "network",
+    "num_classes",
+    "device",
+    "features",
+    "seed",
+    "seeds",
+    "normalise",
+}
 
 
 def build_trainer(

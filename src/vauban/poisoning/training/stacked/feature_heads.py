@@ -46,12 +46,12 @@ _BLOCK = {"cuda": 1024, "cpu": 128}  # pictures that the trunk computes at once
 class HeadTrainer(StackedTrainer):
     """Trains heads on features that `prepare` learns from the whole unlabelled set; otherwise as StackedTrainer.
 
-    features: "rotnet", "simclr", or "learned" before, by `vauban train`. learning_epochs, learning_batch, learning_rate, learning_augment, temperature: settings of
-    feature learning. trunk: the network that learns, see `new_trunk`; trunk_sha256: of the file it was read from, if it was.
-    mirrored: features are the mean of a picture's and its mirror image's. solver: heads are trained by "adamw", or linear ones
-    fitted in closed form by "ridge" regression on their samples or by "self-training", which also learns from `pool` unlabelled
-    pictures; ridge, rounds, shrink, sharpness are settings of `SelfTraining`. shared: the learned weights by name; fill it to use
-    features learned before.
+    features: "rotnet", "simclr", or "learned" before, by `vauban train`. learning_epochs, learning_batch, learning_rate,
+    learning_augment, temperature: settings of feature learning. trunk: the network that learns, see `new_trunk`; trunk_sha256: of
+    the file it was read from, if it was. mirrored: features are the mean of a picture's and its mirror image's. solver: heads are
+    trained by "adamw", or linear ones fitted in closed form by "ridge" regression on their samples or by "self-training", which
+    also learns from `pool` unlabelled pictures; ridge, rounds, shrink, sharpness are settings of `SelfTraining`. shared: the
+    learned weights by name; fill it to use features learned before.
     """
 
     network: str = "linear"
@@ -90,7 +90,9 @@ class HeadTrainer(StackedTrainer):
             )
 
     @classmethod
-    def recipe(cls, shape: Any, num_classes: int, device: str = "cpu", *, learned: str = "", **changes: Any) -> HeadTrainer:
+    def recipe(
+        cls, shape: Any, num_classes: int, device: str = "cpu", *, learned: str = "", **changes: Any
+    ) -> HeadTrainer:
         """Vauban's recipe for pictures of this shape [c, h, w], with `changes` to its fields; `learned`: a file of features."""
         fast: dict[str, Any] = (
             {"precision": "bfloat16", "group": 600} if torch.device(device).type == "cuda" else {"group": 25}
@@ -104,7 +106,14 @@ class HeadTrainer(StackedTrainer):
             raise BadInput(_NO_FILE)
         if learned:
             text, digest, tensors = learned_before(Path(learned))
-            kind |= {"front": "none", "augment": "none", "views": 1, "trunk": text, "trunk_sha256": digest, "shared": tensors}
+            kind |= {
+                "front": "none",
+                "augment": "none",
+                "views": 1,
+                "trunk": text,
+                "trunk_sha256": digest,
+                "shared": tensors,
+            }
         if changes.get("solver", "adamw") != "adamw":
             kind["precision"] = "float32"
         return cls(**{"num_classes": num_classes, "device": device, **fast, **kind, **changes})
@@ -144,7 +153,7 @@ class HeadTrainer(StackedTrainer):
             return self._features(_in_blocks(x, input_transform(self.front).before, self.device)).flatten(1)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
-        """Learned features of pictures [n, c, h, w]: [n, features, 1, 1], scaled to the length sqrt(features), or maps as they are."""
+        """Learned features of pictures: [n, features, 1, 1], scaled to the length sqrt(features), or maps as they are."""
         trunk = self._trunk(x.shape[1])
         features, rows = [], _BLOCK[torch.device(self.device).type]
         for start in range(0, len(x), rows):

@@ -1,4 +1,4 @@
-"""Linear heads in closed form, many at once: on their own samples, and then on pictures without labels that they label themselves.
+"""Linear heads in closed form, many at once: on their own samples, then on pictures without labels that they label themselves.
 
 Against flipped labels the unlabelled pictures are trusted, so a head may learn from all of them. Its weights are a function of
 these, of its own samples and of nothing else: heads are computed side by side and never added to each other.
@@ -22,19 +22,17 @@ Samples = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class SelfTraining:
-    """Settings. `ridge`: the penalty of the first fit, in mean squared lengths of a feature vector. `rounds`: how often unlabelled
-    pictures are labelled and heads fitted to them; 0 leaves the ridge regression. `shrink`: how much of the mean variance is
-    added to the covariance. `sharpness`: the factor of scores from the second round on."""
+    """Settings. `ridge`: the penalty of the first fit, in mean squared lengths of a feature vector. `rounds`: how often
+    unlabelled pictures are labelled and heads fitted to them; 0 leaves the ridge regression. `shrink`: how much of the mean
+    variance is added to the covariance. `sharpness`: the factor of scores from the second round on."""
 
     ridge: float
     rounds: int
     shrink: float
     sharpness: float
 
-    def fit(
-        self, samples: Sequence[Samples], classes: int, pool: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights [heads, d, classes] and biases [heads, classes] of heads with these samples and the unlabelled `pool` [N, d]."""
+    def fit(self, samples: Sequence[Samples], classes: int, pool: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights [heads, d, classes] and biases [heads, classes] of heads with these samples and the unlabelled pool [N, d]."""
         middle = pool.mean(0)
         found = [self._own(x - middle, y, classes) for x, y in samples]
         weight = torch.stack([ridge for ridge, _, _ in found])
@@ -58,7 +56,9 @@ class SelfTraining:
         """Linear discriminants with the covariance of all pictures, whose class means are those of pictures as they were labelled
         by the round before; classes of which a head has no sample get no votes."""
         covariance = pool.T @ pool / len(pool)
-        covariance += (self.shrink * covariance.diagonal().mean() + _LEAST) * torch.eye(len(covariance), device=pool.device)
+        covariance += (self.shrink * covariance.diagonal().mean() + _LEAST) * torch.eye(
+            len(covariance), device=pool.device
+        )
         known = counts > 0
         scores = (pool @ side_by_side(weight)).view(len(pool), *counts.shape)
         scores = scores * (_START / scores.std((0, 2), keepdim=True).clamp(min=_LEAST))

@@ -38,7 +38,7 @@ def new_trunk(channels: int, text: str = "") -> nn.Module:
 
 
 def learning_head(features: torch.Size, outputs: int) -> nn.Module:
-    """What is put behind a trunk while it learns: two dense layers, or behind maps [c, h, w] the last block of a network in network."""
+    """What is put behind a trunk while it learns: two dense layers, or behind maps the last block of a network in network."""
     if len(features) == 1:
         return nn.Sequential(nn.Linear(features[0], 256), nn.ReLU(), nn.Linear(256, outputs))
     return nn.Sequential(
@@ -51,7 +51,9 @@ def learned_before(path: Path) -> tuple[str, str, dict[str, torch.Tensor]]:
     tensors, about = read_weights(path)
     text = about.get(SPEC_KEY, "")
     if {"mean", "std"} & set(Spec.parse(text or "none").params):
-        raise BadInput(f"{path}: features of {text} cannot be taken up, since its normalisation is no tensor: leave mean= out")
+        raise BadInput(
+            f"{path}: features of {text} cannot be taken up, since its normalisation is no tensor: leave mean= out"
+        )
     with torch.device("meta"):
         needed = new_trunk(3, text).state_dict() if text else {}
     missing = sorted(set(needed) - set(tensors))
