@@ -33,7 +33,7 @@ class KernelTrainer:
     num_classes: int = 10
     front: str = "descriptors"
     gamma: float = 0.5
-    ridge: float = 0.01
+    ridge: float = 0.003
     mirrored: bool = True
     device: str = "cpu"
     _seen: dict[bytes, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
