@@ -81,9 +81,9 @@ def gradients(x: torch.Tensor) -> torch.Tensor:
 
 
 def descriptors(x: torch.Tensor) -> torch.Tensor:
-    """Gradient directions of brightness in cells of 4 and of 8 pixels, and the gradient directions of these maps in cells of 8; of
-    colour pictures also those of two colour contrasts in cells of 8 and the mean colours there: [n, d, 1, 1] from [n, 1 or 3, h, w],
-    each part scaled to a length of its own."""
+    """Gradient directions of brightness in cells of 4 and of 8 pixels, and the gradient directions of these maps in cells of 8;
+    of colour pictures also those of two colour contrasts in cells of 8, and the mean colours there: [n, d, 1, 1] from
+    [n, 1 or 3, h, w], each part scaled to a length of its own."""
     if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
         raise BadInput(
             f"inputs {tuple(x.shape[1:])} have no descriptors: pictures [1 or 3, h, w] of 8 pixels or more have"

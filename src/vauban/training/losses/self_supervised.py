@@ -46,8 +46,8 @@ def simsiam(points: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class SelfSupervised(Loss):
-    """A loss of augmented copies: parts of at least `least` of the area, of `side` pixels a side (0: as the picture), mirrored half
-    of the time unless `mirror` is false."""
+    """A loss of augmented copies: parts of at least `least` of the area, of `side` pixels a side (0: as the picture), mirrored
+    half of the time unless `mirror` is false."""
 
     uses_labels = False
     classifies = False
