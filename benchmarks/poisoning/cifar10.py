@@ -7,6 +7,7 @@
 2. Its weights are rounded to bfloat16, so that the small file that is kept is the one that is used.
 3. The settings of the heads are chosen on every tenth training picture, which they are then not fitted to.
 4. For each number of partitions all heads are fitted, vote on the 10,000 test pictures once, and the run is verified.
+5. With --dpa 250,1000 networks are trained on each part alone, many side by side; groups that are trained are kept.
 
 Whatever is done lies in --folder, and the same command skips it. What is to be taken elsewhere lies in --bring, files of at most
 15 MB: `runs.tar.gz`, `report.json`, `features.train.jsonl`, and `trunk.safetensors.00`, … (join them by `cat`).
@@ -19,6 +20,7 @@ import json
 import shutil
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,10 @@ from vauban.poisoning.training.stacked.self_training import SelfTraining
 from vauban.runs.verify import verify_run
 
 PIECE = 15_000_000
+NETWORKS = {
+    250: "residual:steps=560,batch=50",
+    1000: "residual:steps=280,batch=25",
+}  # of DPA; others by the usual recipe
 TIMED = 40  # steps that are timed before epochs are planned, after as many that compile
 GRID = [
     SelfTraining(ridge, rounds, shrink, sharpness)
@@ -194,7 +200,7 @@ def validated(
     }
 
 
-def certified(args: argparse.Namespace, partitions: int, defense: str, model: str) -> dict[str, Any]:
+def certified(args: argparse.Namespace, partitions: int, defense: str, model: str | None) -> dict[str, Any]:
     """One line of the table: an ensemble, its votes on the test pictures, and the verified run."""
     name = f"cifar-{defense.split(':')[0]}-{partitions}"
     out, began = args.folder / "runs" / name, time.monotonic()
@@ -205,6 +211,19 @@ def certified(args: argparse.Namespace, partitions: int, defense: str, model: st
     verify_run(out)
     found = {"run": name, "median": certs.median_radius, "clean": certs.clean_accuracy, "model": model}
     return found | {"training_seconds": trained - began, "voting_seconds": time.monotonic() - trained}
+
+
+def table(args: argparse.Namespace, data: Dataset, unlabelled: Dataset, clock: Clock) -> Iterator[dict[str, Any]]:
+    """The lines of the table, each as soon as it is certified."""
+    if args.partitions:
+        trunk = rounded(learn(args, unlabelled, clock))
+        choice = chosen(args, trunk, data)
+        for partitions in args.partitions:
+            clock.check()
+            yield certified(args, partitions, "ss-dpa:features=learned", heads(args, trunk, choice[str(partitions)]))
+    for partitions in args.dpa:
+        clock.check()
+        yield certified(args, partitions, "dpa", NETWORKS.get(partitions))
 
 
 def bring(args: argparse.Namespace, report: dict[str, Any]) -> None:
@@ -239,9 +258,11 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.12)
     parser.add_argument("--pool", type=int, default=20_000)
     parser.add_argument("--partitions", default="50,250,1000")
+    parser.add_argument("--dpa", default="", help="numbers of partitions for DPA, such as 250,1000 [none]")
     parser.add_argument("--limit", type=int, help="use the first pictures only, to try the script out")
     args = parser.parse_args()
-    args.partitions = [int(text) for text in args.partitions.split(",")]
+    args.partitions = [int(text) for text in args.partitions.split(",") if text]
+    args.dpa = [int(text) for text in args.dpa.split(",") if text]
     args.bring = args.bring or args.folder / "bring"
     args.folder.mkdir(parents=True, exist_ok=True)
     clock, report = Clock(args.seconds, args.rest), {"command": vars(args) | {"folder": "", "bring": ""}, "table": []}
@@ -249,12 +270,7 @@ def main() -> None:
     data = data.select(limit=args.limit) if args.limit else data
     unlabelled = Dataset(data.images, None, 0, (), data.name)
     try:
-        trunk = rounded(learn(args, unlabelled, clock))
-        report["features_seconds"] = time.monotonic() - clock.began
-        choice = chosen(args, trunk, data)
-        for partitions in args.partitions:
-            clock.check()
-            line = certified(args, partitions, "ss-dpa:features=learned", heads(args, trunk, choice[str(partitions)]))
+        for line in table(args, data, unlabelled, clock):
             report["table"].append(line)
             print(json.dumps(line), flush=True)
     except OutOfTime:
