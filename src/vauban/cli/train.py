@@ -184,12 +184,13 @@ def train(
             classifier=frozen, overwrite=overwrite, metadata=kept_with,
         )  # fmt: skip
     if in_first_process():
+        named_spec = spec if frozen is None else f"{spec} > {frozen.spec}"
         if learns.learns_features:
             how = f"use: vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}, or --init"
-        else:
-            own = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
-            how = f"certify with {own}"
-        _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
+            _print_result(out, how, named_spec, trained, json)
+            return
+        how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
+        _print_result(out, f"certify with {how}", named_spec, trained, json)
         if not json and how.startswith("--model") and (learns.uses_labels or frozen is not None):
             typer.echo(_next_command(out, how, data, law, standardise))
 
