@@ -43,6 +43,10 @@ REFERENCES = {
     "Gidaris2018": "Gidaris, Singh, Komodakis. Unsupervised Representation Learning by Predicting Image Rotations. ICLR 2018.",
     "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "
     "ICML 2020.",
+    "Chen2021": "Chen, He. Exploring Simple Siamese Representation Learning. CVPR 2021.",
+    "Pototzky2022": "Pototzky, Sultan, Schmidt-Thieme. FastSiam: Resource-Efficient Self-supervised Learning on a Single GPU. "
+    "GCPR 2022.",
+    "Touvron2019": "Touvron, Vedaldi, Douze, Jégou. Fixing the Train-Test Resolution Discrepancy. NeurIPS 2019.",
     "Wong2019": "Wong, Schmidt, Kolter. Wasserstein Adversarial Examples via Projected Sinkhorn Iterations. ICML 2019.",
     "Wu2020": "Wu, Wang, Yu. Stronger and Faster Wasserstein Adversarial Attacks. ICML 2020.",
     "Zhang2017": "Zhang, Zuo, Chen, Meng, Zhang. Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image Denoising. "

@@ -227,7 +227,7 @@ class NoGradient(nn.Module):
         ({"loss": "denoised-stability", "classifier": NoGradient()}, "no gradient passes the classifier"),
         ({"loss": "noise", "classifier": NoGradient()}, "loss=noise uses labels, .* give mse or denoised-stability"),
         ({"loss": "stability", "classifier": NoGradient()}, "loss=stability uses labels, .* give mse or denoised-stability"),
-        ({"loss": "mse+noise"}, "losses of denoisers are not added to others"),
+        ({"loss": "mse+noise"}, "losses without labels are not added to others"),
         ({"loss": "mse", "mixup": 1.0}, "leave these out"),
         ({"loss": "mse", "network": nn.Identity()}, "no parameter of Identity is to be trained"),
     ],

@@ -27,6 +27,7 @@ _VALIDATION_SHARE, _MOST_VALIDATIONS = 0.1, 10  # by default: the most time of t
     "vauban train --data cifar10 --smoothing gaussian:sigma=0.25 --recipe best --out model.safetensors",
     "vauban train --data mnist --smoothing ablation:retained=45 --loss stability:weight=6+consistency:weight=10 -o m.safetensors",
     "vauban train --data mnist -s gaussian:sigma=0.5 --model unet --loss mse --classifier clean.safetensors -o m.safetensors",
+    "vauban train --data cifar10 --model resnet18 --loss simsiam --optimizer sgd --lr 0.12 --batch-size 256 -o f.safetensors",
     "vauban train --list-recipes",
     "torchrun --nproc-per-node 4 -m vauban train …",
 )
@@ -49,7 +50,7 @@ def train(
         str | None,
         typer.Option(
             help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
-            "stability:weight=6; of a denoiser mse or denoised-stability [noise]"
+            "stability:weight=6; of a denoiser mse or denoised-stability; of features, without labels, simclr or simsiam [noise]"
         ),
     ] = None,
     classifier: Annotated[
@@ -145,12 +146,12 @@ def train(
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
     from vauban.models import how_to_load
-    from vauban.smoothing import build
     from vauban.training import Recipe
     from vauban.training import train as run
     from vauban.training.distributed import in_first_process
     from vauban.training.losses import build as build_loss
     from vauban.training.recipes import named
+    from vauban.training.unsmoothed import smoothing_for
 
     if out is None:
         raise BadInput("--out is missing: give the file for the weights, such as --out model.safetensors")
@@ -158,10 +159,7 @@ def train(
     chosen = named(recipe, smoothing=smoothing, data=data) if recipe else None
     if chosen is not None and chosen.missing:
         raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
-    views = smoothing or (chosen.smoothing if chosen else None)
-    if views is None:
-        raise BadInput("--smoothing is missing: say which views to train on, such as gaussian:sigma=0.5")
-    law, where = build(views), common.pick_device(device)
+    where = common.pick_device(device)
     given: dict[str, Any] = {"epochs": epochs, "batch": batch_size, "lr": lr, "loss": loss, "optimizer": optimizer}
     given |= {"schedule": schedule, "warmup": warmup, "weight_decay": weight_decay, "label_smoothing": label_smoothing}
     given |= {"mixup": mixup, "cutmix": cutmix, "augment": augment, "ema": ema, "clip": clip, "precision": precision}
@@ -170,6 +168,7 @@ def train(
     selected = load_some(with_split(data, "train"), every, limit)
     selected, kept_with = _standardised(selected) if standardise else (selected, None)
     learns = build_loss(settings.loss)
+    law = smoothing_for(learns, smoothing or (chosen.smoothing if chosen else None))
     frozen = _classifier(classifier, weights)
     learns.check_shape(law, Size(selected.images.shape[1:]))
     spec = _architecture(model, chosen, law, selected, learns)
@@ -185,8 +184,13 @@ def train(
             classifier=frozen, overwrite=overwrite, metadata=kept_with,
         )  # fmt: skip
     if in_first_process():
+        named_spec = spec if frozen is None else f"{spec} > {frozen.spec}"
+        if learns.learns_features:
+            how = f"use: vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}, or --init"
+            _print_result(out, how, named_spec, trained, json)
+            return
         how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))
-        _print_result(out, how, spec if frozen is None else f"{spec} > {frozen.spec}", trained, json)
+        _print_result(out, f"certify with {how}", named_spec, trained, json)
         if not json and how.startswith("--model") and (learns.uses_labels or frozen is not None):
             typer.echo(_next_command(out, how, data, law, standardise))
 
@@ -244,7 +248,7 @@ def _architecture(model: str | None, chosen: NamedRecipe | None, law: Smoothing,
 
     shape = law.view_shape(torch.Size(data.images.shape[1:]))
     name = model or (chosen.model if chosen else None)
-    if name is None and not loss.uses_labels:
+    if name is None and not (loss.uses_labels or loss.learns_features):
         raise BadInput(f"{loss} trains a denoiser, and none is named: give --model dncnn or --model unet")
     return (
         default_for(shape, data.num_classes)
@@ -326,7 +330,7 @@ def _print_result(out: Path, how: str, spec: str, trained: Trained, json: bool) 
         typer.echo(
             f"held-out inputs certified at {best.radius:.4g}: {best.certified:.1%} (step {trained.step}, an estimate)"
         )
-    typer.echo(f"weights in {out}; certify with {how}")
+    typer.echo(f"weights in {out}; {how}")
 
 
 def _list_recipes(json: bool) -> None:

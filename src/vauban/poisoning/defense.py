@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vauban.poisoning.ensemble_training import TrainingRequest
     from vauban.poisoning.voting_ensemble import VotingEnsemble
 
-FEATURES = ("clusters", "none", "rotnet", "simclr")
+FEATURES = ("clusters", "learned", "none", "rotnet", "simclr")
 
 
 class Defense(ABC):
@@ -142,8 +142,8 @@ class FiniteAggregation(Defense):
 class SemiSupervisedAggregation(Defense):
     """SS-DPA, against label flips: parts are sorted, and features are learned without labels. [Levine2023] Theorem 7.2
 
-    `features`: None is RotNet for grey pictures and SimCLR for colour; "none" shares nothing; "clusters" is the case of two
-    clusters with a part for each sample.
+    `features`: None is RotNet for grey pictures and SimCLR for colour; "learned" takes a file; "none" shares nothing;
+    "clusters" is the case of two clusters with a part for each sample.
     """
 
     features: str | None = None

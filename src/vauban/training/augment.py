@@ -35,7 +35,8 @@ def augment(pictures: torch.Tensor, kind: str, words: torch.Tensor) -> torch.Ten
             f"augment={kind} moves pixels of pictures [channels, height, width]: use none for {list(pictures.shape[1:])}"
         )
     if kind == "resized-crop":
-        return _resized_crop(pictures, words)
+        crops = resized_crop(pictures, words, _LEAST_AREA)
+        return crops.round().to(pictures.dtype) if pictures.dtype == torch.uint8 else crops
     reach = _REACH[kind]
     padded = pad(pictures, (reach,) * 4) if reach else pictures
     down, right = (words[:, i] % (2 * reach + 1) for i in (0, 1))
@@ -104,16 +105,19 @@ def _mirrored(words: torch.Tensor) -> torch.Tensor:
     return words[:, 2] % 2 == 0
 
 
-def _resized_crop(pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-    """Random parts, sampled bilinearly at the full size; 8-bit pictures are rounded to whole numbers again."""
-    u = uniforms(words).float()
-    area = _LEAST_AREA + (1 - _LEAST_AREA) * u[:, 0]
+def resized_crop(
+    pictures: torch.Tensor, words: torch.Tensor, least: float, side: int | None = None, mirror: bool = True
+) -> torch.Tensor:
+    """Random parts of `least` to all of the area, of aspect ratios from 3/4 to 4/3, sampled bilinearly: float32 [b, c, h, w], or
+    [b, c, side, side]; with `mirror`, mirrored half of the time."""
+    u = uniforms(words[:, :WORDS]).float()
+    area = least + (1 - least) * u[:, 0]
     ratio = ((2 * u[:, 1] - 1) * _LOG_RATIO).exp()
     height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
     top, left = (1 - height) * (2 * u[:, 3] - 1), (1 - width) * (2 * u[:, 4] - 1)
     zero = torch.zeros_like(top)
-    across = torch.where(_mirrored(words), -width, width)
+    across = torch.where(_mirrored(words), -width, width) if mirror else width
     transforms = torch.stack([torch.stack([across, zero, left], 1), torch.stack([zero, height, top], 1)], 1)
-    grid = torch.nn.functional.affine_grid(transforms, list(pictures.shape), align_corners=False)
-    crops = grid_sample(pictures.float(), grid, padding_mode="border", align_corners=False)
-    return crops.round().to(pictures.dtype) if pictures.dtype == torch.uint8 else crops
+    sides = list(pictures.shape[-2:]) if side is None else [side, side]
+    grid = torch.nn.functional.affine_grid(transforms, [*pictures.shape[:2], *sides], align_corners=False)
+    return grid_sample(pictures.float(), grid, padding_mode="border", align_corners=False)

@@ -39,6 +39,8 @@ class Frozen:
                 f"loss={name} uses labels, and a denoiser for a frozen classifier is trained without: give mse or "
                 "denoised-stability; to train both with labels, give them as one model, such as 'dncnn > resnet18'"
             )
+        if loss.learns_features:
+            raise BadInput(f"loss={name} learns features, and no denoiser for a classifier: leave classifier out")
         given = as_model(classifier)
         assert isinstance(given.module, torch.nn.Module)
         module = copy.deepcopy(given.module).eval().requires_grad_(False)

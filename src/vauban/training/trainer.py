@@ -17,15 +17,16 @@ from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
 from vauban.models.files import TRAINED_SMOOTHING, save
 from vauban.smoothing import Smoothing
-from vauban.smoothing import build as build_smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
 from vauban.training.denoising import Frozen, voter
 from vauban.training.distributed import processes
+from vauban.training.encoder import Encoder
 from vauban.training.graphs import Recorded
 from vauban.training.losses import build as build_loss
 from vauban.training.origins import check_network, described, fitted, initial, name_of
 from vauban.training.recipe import Recipe
+from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
 
@@ -90,7 +91,7 @@ class Trained:
 def train(
     network: torch.nn.Module | str,
     data: Any,
-    smoothing: Smoothing | str,
+    smoothing: Smoothing | str | None = None,
     recipe: Recipe | None = None,
     *,
     out: str | Path | None = None,
@@ -117,8 +118,9 @@ def train(
     with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
     `init`: weights to start from, a file or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do.
     `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
-    returned. `compile`: torch.compile, by default on a GPU. After `stop_after` steps it ends as if interrupted. `metadata`:
-    further entries of the file of weights, text to text.
+    returned. A loss that learns features (simclr, simsiam) takes no smoothing and no labels: the network returned gives features,
+    and the file holds the network with zeros for its last layer. `compile`: torch.compile, by default on a GPU. After
+    `stop_after` steps it ends as if interrupted. `metadata`: further entries of the file of weights, text to text.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -127,10 +129,10 @@ def train(
     (4, True)
     """
     recipe = Recipe.from_options(recipe or Recipe(), settings)
-    smoothing = build_smoothing(smoothing) if isinstance(smoothing, str) else smoothing
     calls = [callbacks] if callable(callbacks) else list(callbacks)
     files = Files(Path(out).expanduser()) if out is not None else None
     loss = build_loss(recipe.loss)
+    smoothing = smoothing_for(loss, smoothing)
     frozen = Frozen.of(classifier, loss, recipe.loss) if classifier is not None else None
     if validation is not None and frozen is None and not loss.classifies:
         raise BadInput(
@@ -146,9 +148,10 @@ def train(
         loss.check_shape(smoothing, source.shape)
         view_shape = smoothing.view_shape(source.shape)
         network = fitted(network, view_shape, source.classes)
-        module = initial(network, recipe.seed, start).to(own_device)
+        module = loss.around(initial(network, recipe.seed, start), recipe.seed).to(own_device)
         views = torch.zeros(2, *view_shape, device=own_device)
-        check_network(module, views, source.classes, pictures=not loss.classifies or frozen is not None)
+        pictures = frozen is not None or not (loss.classifies or loss.learns_features)
+        check_network(module, views, 0 if loss.learns_features else source.classes, pictures)
         if frozen is not None:
             frozen.check(name_of(network))
             pair = frozen.behind(module).to(own_device)
@@ -181,12 +184,15 @@ def _save(
     metadata = {
         **further,
         "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
-        TRAINED_SMOOTHING: str(smoothing.spec),
         "step": f"{trained.step} of {last.steps}",
     }
+    if not isinstance(trained.network, Encoder):
+        metadata[TRAINED_SMOOTHING] = str(smoothing.spec)
     if not math.isnan(trained.accuracy):
         metadata[BASE_ACCURACY] = f"{trained.accuracy:.4f}"
-    if frozen is None:
+    if isinstance(trained.network, Encoder):
+        save(files.weights, trained.network.without_heads(), name, metadata)
+    elif frozen is None:
         save(files.weights, trained.network, name, metadata)
     else:
         frozen.save(files.weights, trained.network, name, metadata)

@@ -26,7 +26,8 @@ class Step:
 
 
 class Words:
-    """Random words of one part of a step: `words(count)` gives the next `count` views' words, int64 [count, b, per_view].
+    """Random words of one part of a step: `words(count)` gives the next `count` views' words, int64 [count, b, per_view], as many
+    as the smoothing needs for a view unless `words(count, per_view)` says otherwise.
 
     They depend on the seed, the step, and the picture's place `first`, `first` + 1, … in the whole batch of `total` pictures, so
     that several processes, or parts of a batch, draw what one would. `shared`: all pictures have the same words.
@@ -36,13 +37,13 @@ class Words:
         self._maker, self._step, self._first, self._b, self._total = maker, step, first, b, total
         self._shared, self._next = shared, counter()
 
-    def __call__(self, count: int) -> torch.Tensor:
+    def __call__(self, count: int, per_view: int | None = None) -> torch.Tensor:
         views = [next(self._next) for _ in range(count)]
         if self._shared:
             starts, each = views, 1
         else:
             starts, each = [view * self._total + self._first for view in views], self._b
-        words = self._maker.words("train", self._step, starts, each, self._maker.per_view)
+        words = self._maker.words("train", self._step, starts, each, per_view or self._maker.per_view)
         return words.view(count, each, -1).expand(count, self._b, -1)
 
 

@@ -195,7 +195,7 @@ def _prepare_features(
         trainer.shared.clear()
         trainer.shared.update(saved)
         return
-    if not trainer.shared:
+    if not getattr(trainer, "prepared", bool(trainer.shared)):
         with progress("learning features", trainer.learning_epochs * len(x), "pictures") as on_progress:
             trainer.prepare(preprocessed[np.argsort(content_keys(x), kind="stable")], on_progress)
     if store is not None:

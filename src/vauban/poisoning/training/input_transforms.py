@@ -80,6 +80,26 @@ def gradients(x: torch.Tensor) -> torch.Tensor:
     return (pooled / (norm + 1e-6)).sqrt() * float(pooled[0].numel()) ** 0.25
 
 
+def descriptors(x: torch.Tensor) -> torch.Tensor:
+    """Gradient directions of brightness in cells of 4 and of 8 pixels, and the gradient directions of these maps in cells of 8;
+    of colour pictures also those of two colour contrasts in cells of 8, and the mean colours there: [n, d, 1, 1] from
+    [n, 1 or 3, h, w], each part scaled to a length of its own."""
+    if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
+        raise BadInput(
+            f"inputs {tuple(x.shape[1:])} have no descriptors: pictures [1 or 3, h, w] of 8 pixels or more have"
+        )
+    first = gradients(x.mean(dim=1, keepdim=True))
+    parts = [(1.0, functional.avg_pool2d(first, 2)), (1.0, functional.avg_pool2d(first, 4))]
+    parts.append((1.0, functional.avg_pool2d(gradients(first), 2)))
+    if x.shape[1] == 3:
+        red, green, blue = x.split(1, dim=1)
+        contrasts = [gradients((red - green) / 2), gradients((red + green) / 4 - blue / 2)]
+        parts.append((0.7, functional.avg_pool2d(torch.cat(contrasts, dim=1), 4)))
+        parts.append((0.5, functional.avg_pool2d(x, 8) - 0.5))
+    scaled = [length * functional.normalize(part.flatten(1), dim=1) for length, part in parts]
+    return torch.cat(scaled, dim=1)[:, :, None, None]
+
+
 def _pool(size: int, like: torch.Tensor, pitch: int = 2, sigma: float = 1.2) -> torch.Tensor:
     """Gaussian weights [size // pitch, size] centred on every `pitch`-th pixel; every row sums to one."""
     at = torch.arange(size, device=like.device, dtype=like.dtype)
@@ -96,4 +116,5 @@ INPUT_TRANSFORMS = {
     "none": InputTransform(_identity, _identity),
     "upright": InputTransform(upright, _identity),
     "gradients": InputTransform(upright, gradients),
+    "descriptors": InputTransform(_identity, descriptors),
 }

@@ -20,6 +20,7 @@ SEEDS = ("partition", "shared")
 
 _REBUILT = {
     "stacked": "vauban.poisoning.training.stacked.stacked_trainer:StackedTrainer",
+    "kernel": "vauban.poisoning.training.kernel_machines:KernelTrainer",
     "heads": "vauban.poisoning.training.stacked.feature_heads:HeadTrainer",
 }
 
@@ -34,7 +35,7 @@ class Trainer(Protocol):
     (`failures.RULE`), but errors of Vauban's, which must not depend on the samples, and of the machine stop the training.
     `scores` takes such weights to [group, inputs, classes], each base classifier's being a function of its weights and the input.
     A trainer with a method `prepare(x, on_progress)` first learns features from all unlabelled samples, in `learning_epochs`
-    passes, and keeps them in the dict `shared`.
+    passes, and keeps them in the dict `shared`; its property `prepared`, if it has one, says whether all is there.
     """
 
     @property

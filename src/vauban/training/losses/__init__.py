@@ -10,6 +10,7 @@ from vauban.training.losses.denoising import denoised_stability, mse
 from vauban.training.losses.macer import macer
 from vauban.training.losses.noise import noise
 from vauban.training.losses.patches import patch_deficit, patch_lead
+from vauban.training.losses.self_supervised import simclr, simsiam
 from vauban.training.losses.stability import stability
 from vauban.training.losses.type2 import type2
 
@@ -27,6 +28,8 @@ __all__ = [
     "noise",
     "patch_deficit",
     "patch_lead",
+    "simclr",
+    "simsiam",
     "stability",
     "type2",
 ]

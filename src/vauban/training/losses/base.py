@@ -25,7 +25,8 @@ class Batch:
 
     `network`: from views [rows, ...] to scores [rows, classes], in training mode. `x` [b, ...]: uint8 pictures on the grid of
     `levels`, or floats (`levels` None). `labels`: int64 [b], or probabilities [b, classes]. `words(count)`: new random words
-    at every call, int64 [count, b, words of a view]. `done`: the fraction of training that is done, 0 to 1 (on a GPU a tensor).
+    at every call, int64 [count, b, words of a view]; `words(count, n)`: n words a view. `done`: the fraction of training that is
+    done, 0 to 1 (on a GPU a tensor).
     """
 
     network: torch.nn.Module
@@ -33,7 +34,7 @@ class Batch:
     labels: torch.Tensor
     smoothing: Smoothing
     levels: int | None
-    words: Callable[[int], torch.Tensor]
+    words: Callable[..., torch.Tensor]
     done: float | torch.Tensor = 0.0
     label_smoothing: float = 0.0
 
@@ -67,6 +68,7 @@ class Loss:
     changes_views: bool = False
     uses_labels: bool = True
     classifies: bool = True  # whether the network returns scores of classes
+    learns_features: bool = False  # whether views are the loss's own, of no smoothing, and the last layer is left out
 
     def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of a batch, a scalar, and the scores [views, b, classes] it was computed from."""
@@ -76,6 +78,10 @@ class Loss:
         loss = self.classification(scores, batch.labels, batch.label_smoothing)
         penalty = self.penalty(scores, batch)
         return (loss if penalty is None else loss + penalty), scores
+
+    def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
+        """The module that is trained: the network itself, or with layers of the loss behind it, of random weights by `seed`."""
+        return network
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
         """Refuse a smoothing, or labels that are probabilities, with which the loss has no meaning."""
@@ -105,7 +111,7 @@ class Sum(Loss):
             raise BadInput(f"{' and '.join(map(repr, changing))} both make views of their own: leave one of them out")
         if any(not loss.uses_labels for loss in losses):
             raise BadInput(
-                f"{' + '.join(map(repr, losses))}: losses of denoisers are not added to others: give one alone"
+                f"{' + '.join(map(repr, losses))}: losses without labels are not added to others: give one alone"
             )
         self.losses, self.changes_views = tuple(losses), bool(changing)
         self.views = max(loss.views for loss in losses)

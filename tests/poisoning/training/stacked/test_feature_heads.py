@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from vauban.data import load
+import vauban as vb
+from vauban import models
+from vauban.data import Dataset, load
 from vauban.errors import BadInput
+from vauban.poisoning.ensemble_training import load_ensemble, train
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import content_keys
-from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
+from vauban.poisoning.training.stacked.feature_heads import POOL, HeadTrainer
 
 Array = np.ndarray[Any, Any]
 SMALL = {"steps": 5, "views": 1, "batch": 64, "group": 3, "learning_epochs": 1, "learning_batch": 60}
@@ -118,5 +122,89 @@ def test_bad_input_is_refused(digits: tuple[Array, Array]) -> None:
         next(iter(trainer().fit([(x[:9], y[:9])], [0])))
     with pytest.raises(BadInput, match="way to learn features"):
         trainer("rotnett")
+    with pytest.raises(BadInput, match="fits linear heads, not dense"):
+        trainer(solver="ridge", network="dense")
+    with pytest.raises(BadInput, match="sharpness above 0"):
+        trainer(sharpness=0.0)
+    with pytest.raises(BadInput, match="copies are made beforehand"):
+        trainer(solver="ridge", views=0)
     with pytest.raises(BadInput, match="grey or colour"):
         HeadTrainer.recipe((5,), 2)
+
+
+def test_maps_of_a_network_in_network_get_its_last_block_as_head(digits: tuple[Array, Array]) -> None:
+    """RotNet on network in network, as the thesis has it: two blocks learn turns, the third is trained on each part."""
+    x, y = digits
+    heads = trainer(trunk="nin", learning_batch=12, group=2, steps=1, batch=4, views=1)
+    assert heads.network == "nin-top"
+    assert heads.front == "none"
+    heads.prepare(in_order(x[:12]))
+    [(_, weights)] = heads.fit([(x[:9], y[:9]), (x[9:20], y[9:20])], [0, 1])
+    assert weights["block3a.weight"].shape == (2, 192, 192, 3, 3)
+    assert "block1a.weight" not in weights
+    assert heads.scores(weights, x[:5]).shape == (2, 5, 10)
+    assert HeadTrainer.from_spec(heads.spec) == heads
+
+
+@pytest.mark.parametrize("solver", ["ridge", "self-training"])
+def test_heads_in_closed_form_are_functions_of_their_own_labels(solver: str, digits: tuple[Array, Array]) -> None:
+    x, y = digits
+    heads = trainer(solver=solver, pool=50, rounds=3)
+    heads.prepare(in_order(x))
+    assert (POOL in heads.shared) == (solver == "self-training")
+    clean = hashes(heads, x, y)
+    flipped = y.copy()
+    flipped[17] = (flipped[17] + 1) % 10
+    [owner] = [i for i, places in enumerate(Partition(6, by="sort").members(x, y)) if 17 in places]
+    after = hashes(heads, x, flipped)
+    assert [i for i in range(6) if clean[i] != after[i]] == [owner]
+    assert hashes(heads, x, y, [4, 1]) == [clean[1], clean[4]]
+
+
+def test_unlabelled_pictures_are_those_of_the_whole_set_whatever_their_labels(digits: tuple[Array, Array]) -> None:
+    x, _y = digits
+    order = np.random.default_rng(0).permutation(len(x))
+    pools = []
+    for some in (x, x[order]):
+        heads = trainer(solver="self-training", pool=30)
+        heads.prepare(in_order(some))
+        pools.append(heads.shared[POOL])
+    assert torch.equal(*pools)
+    assert len(pools[0]) == 30
+
+
+def test_mirrored_features_do_not_see_which_side_is_left(digits: tuple[Array, Array]) -> None:
+    x, y = digits
+    heads = trainer(mirrored=True, front="none", trunk="resnet18:channels=1,classes=10,width=4", solver="ridge")
+    heads.prepare(in_order(x))
+    [(_, weights)] = heads.fit([(x[:40], y[:40])], [0])
+    there, mirrored = heads.scores(weights, x[:9]), heads.scores(weights, x[:9, :, :, ::-1].copy())
+    assert torch.allclose(there, mirrored, atol=1e-4)
+
+
+def test_features_that_vauban_train_wrote_are_taken_up(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (24, 3, 8, 8), dtype=np.uint8)
+    y = np.arange(24) % 3
+    file = tmp_path / "features.safetensors"
+    network = "resnet18:channels=3,classes=10,width=4"
+    vb.train(network, x, loss="simclr:width=8", epochs=1, batch=12, out=file)
+    defense, model = "ss-dpa:features=learned", f"linear:learned={file},solver=self-training,pool=20,group=2"
+    data = Dataset(x, y, 3, tuple("abc"), "made", classes_fixed=True)
+    ensemble = train(data, defense, 4, out=tmp_path / "ens", model=model)
+    about = ensemble.manifest["trainer"]
+    assert about["trunk"] == network
+    assert len(about["trunk_sha256"]) == 64
+    assert about["features"] == "learned"
+    assert ensemble.manifest["against"] == "labels"
+    file.unlink()
+    again = load_ensemble(tmp_path / "ens")
+    assert np.array_equal(again.predict(x), ensemble.predict(x))
+    for bad in (
+        {"defense": "ss-dpa:features=learned", "model": None},
+        {"defense": "ss-dpa:features=simclr", "model": model},
+    ):
+        with pytest.raises(BadInput, match="belong together"):
+            train(data, bad["defense"], 4, model=bad["model"])
+    models.save(tmp_path / "mlp.safetensors", models.build("mlp:features=4,classes=2"), "mlp:features=4,classes=2", {})
+    with pytest.raises(BadInput, match="last layer is called fc"):
+        train(data, defense, 4, model=f"linear:learned={tmp_path / 'mlp.safetensors'}")

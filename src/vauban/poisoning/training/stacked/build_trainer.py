@@ -8,12 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from vauban.errors import BadInput
+from vauban.poisoning.training.kernel_machines import KernelTrainer
 from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
 from vauban.poisoning.training.stacked.stacked_networks import network_name
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.specs import Spec, choose, flag
 
-_GIVEN_ELSEWHERE = {"network", "num_classes", "device", "features", "seed", "seeds", "normalise"}
+_KERNEL = "kernel"
+_GIVEN_ELSEWHERE = {
+    "trunk_sha256",
+    "shared",
+    "network",
+    "num_classes",
+    "device",
+    "features",
+    "seed",
+    "seeds",
+    "normalise",
+}
 
 
 def build_trainer(
@@ -24,12 +36,15 @@ def build_trainer(
     features: str | None = None,
     device: str = "cpu",
     **settings: Any,
-) -> StackedTrainer:
+) -> StackedTrainer | KernelTrainer:
     """The trainer for inputs of this shape [c, h, w]: Vauban's recipe, changed by `model` and by `settings` that are not None.
 
-    `features`: features that base classifiers share; they are heads then, else networks.
+    `features`: features that base classifiers share; they are heads then, else networks. `model` may then name a file of features
+    as in linear:learned=FILE.
     """
     changes = {key: value for key, value in settings.items() if value is not None}
+    if model is not None and Spec.parse(model).name == _KERNEL:
+        return _kernel_machines(shape, num_classes, Spec.parse(model), features, device, changes)
     kind: type[StackedTrainer] = StackedTrainer
     if features is not None:
         kind = HeadTrainer
@@ -42,11 +57,26 @@ def build_trainer(
             warnings.warn(
                 f"base classifiers are heads on {features} features: --model {spec.name} is not used", stacklevel=2
             )
-        changes |= _read_fields(kind, spec)
+        params = dict(spec.params)
+        if features is not None and "learned" in params:
+            changes["learned"] = params.pop("learned")
+        changes |= _read_fields(kind, Spec(spec.name, params))
     return kind.recipe(shape, num_classes, device, **changes)
 
 
-def _read_fields(kind: type[StackedTrainer], spec: Spec) -> dict[str, Any]:
+def _kernel_machines(
+    shape: Sequence[int], num_classes: int, spec: Spec, features: str | None, device: str, changes: dict[str, Any]
+) -> KernelTrainer:
+    unused = [key for key in ("seeds", "normalise") if key in changes]
+    if features is not None or unused:
+        raise BadInput(
+            f"--model kernel with {' and '.join(unused) or f'{features} features'}: kernel machines use fixed descriptors and no "
+            "random numbers, so leave these out (of ss-dpa take features=none)"
+        )
+    return KernelTrainer.recipe(shape, num_classes, device, **_read_fields(KernelTrainer, spec))
+
+
+def _read_fields(kind: type[StackedTrainer | KernelTrainer], spec: Spec) -> dict[str, Any]:
     """The parameters of `spec` as values of the dataclass's fields, read by the type of their defaults."""
     fields = {
         f.name: f for f in dataclasses.fields(kind) if f.init and f.name[0] != "_" and f.name not in _GIVEN_ELSEWHERE

@@ -1,7 +1,7 @@
 """Learns features from all unlabelled samples and trains heads on them, one for each partition.
 
 An attacker who flips labels cannot change features learned without labels [Levine2023] Section 7.2.3.1. RotNet learns by how much
-a picture was rotated, SimCLR which two augmented copies show the same picture.
+a picture was rotated, SimCLR which two augmented copies show the same picture; features may also come from `vauban train`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,25 @@ from torch import nn
 from torch.nn import functional
 
 from vauban.errors import BadInput
+from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.augmentation import augmentation
 from vauban.poisoning.training.deterministic import deterministic
 from vauban.poisoning.training.input_transforms import InputTransform, input_transform
 from vauban.poisoning.training.random_numbers import uniforms
-from vauban.poisoning.training.stacked.group_data import padded, to_pictures
+from vauban.poisoning.training.stacked.group_data import GroupData, padded, to_pictures
+from vauban.poisoning.training.stacked.self_training import SelfTraining
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
+from vauban.poisoning.training.stacked.trunks import NIN, learned_before, learning_head, new_trunk
 from vauban.specs import choose
 
-FEATURES = ("rotnet", "simclr")
+FEATURES = ("learned", "rotnet", "simclr")
+SOLVERS = ("adamw", "ridge", "self-training")
+POOL = "unlabelled"  # among the shared tensors: features of pictures whose labels are not looked at
+_NO_FILE = (
+    "features=learned and the file of features belong together: --defense ss-dpa:features=learned --model linear:learned=FILE, "
+    "where vauban train --loss simsiam (or simclr) wrote the file"
+)
 _BLOCK = {"cuda": 1024, "cpu": 128}  # pictures that the trunk computes at once
 
 
@@ -35,8 +46,12 @@ _BLOCK = {"cuda": 1024, "cpu": 128}  # pictures that the trunk computes at once
 class HeadTrainer(StackedTrainer):
     """Trains heads on features that `prepare` learns from the whole unlabelled set; otherwise as StackedTrainer.
 
-    features: "rotnet" or "simclr". learning_epochs, learning_batch, learning_rate, learning_augment, temperature: settings of
-    feature learning. shared: the learned weights by name; fill it to use features learned before.
+    features: "rotnet", "simclr", or "learned" before, by `vauban train`. learning_epochs, learning_batch, learning_rate,
+    learning_augment, temperature: settings of feature learning. trunk: the network that learns, see `new_trunk`; trunk_sha256: of
+    the file it was read from, if it was. mirrored: features are the mean of a picture's and its mirror image's. solver: heads are
+    trained by "adamw", or linear ones fitted in closed form by "ridge" regression on their samples or by "self-training", which
+    also learns from `pool` unlabelled pictures; ridge, rounds, shrink, sharpness are settings of `SelfTraining`. shared: the
+    learned weights by name; fill it to use features learned before.
     """
 
     network: str = "linear"
@@ -46,6 +61,15 @@ class HeadTrainer(StackedTrainer):
     learning_rate: float = 2e-3
     learning_augment: str = "warp-far"
     temperature: float = 0.2
+    trunk: str = ""
+    trunk_sha256: str = ""
+    mirrored: bool = False
+    solver: str = "adamw"
+    ridge: float = 0.1
+    rounds: int = 10
+    shrink: float = 0.03
+    sharpness: float = 2.0
+    pool: int = 20_000
     shared: dict[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     _trunk_cache: dict[str, tuple[tuple[torch.Tensor, ...], nn.Module | None]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -54,16 +78,44 @@ class HeadTrainer(StackedTrainer):
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("way to learn features", self.features, FEATURES)
+        choose("way to fit heads", self.solver, SOLVERS)
+        if self.solver != "adamw" and self.network != "linear":
+            raise BadInput(f"solver={self.solver} fits linear heads, not {self.network}: take --model linear, or adamw")
+        if self.solver != "adamw" and self.views < 1:
+            raise BadInput(f"solver={self.solver} with views={self.views}: copies are made beforehand, one or more")
+        if min(self.rounds, self.ridge, self.shrink, self.pool - 1) < 0 or not self.sharpness > 0:
+            raise BadInput(
+                f"ridge={self.ridge}, rounds={self.rounds}, shrink={self.shrink}, sharpness={self.sharpness}, "
+                f"pool={self.pool}: numbers of at least 0 are needed, sharpness above 0 and pool from 1"
+            )
 
     @classmethod
-    def recipe(cls, shape: Any, num_classes: int, device: str = "cpu", **changes: Any) -> HeadTrainer:
-        """Vauban's recipe for pictures of this shape [c, h, w], with `changes` to its fields."""
+    def recipe(
+        cls, shape: Any, num_classes: int, device: str = "cpu", *, learned: str = "", **changes: Any
+    ) -> HeadTrainer:
+        """Vauban's recipe for pictures of this shape [c, h, w], with `changes` to its fields; `learned`: a file of features."""
         fast: dict[str, Any] = (
             {"precision": "bfloat16", "group": 600} if torch.device(device).type == "cuda" else {"group": 25}
         )
         if len(shape) != 3 or shape[0] not in (1, 3):
             raise BadInput(f"features are learned from grey or colour pictures [c, h, w], not from {tuple(shape)}")
         kind = dict(_GREY if shape[0] == 1 else _COLOUR)
+        if changes.get("trunk") == NIN:
+            kind |= {"network": "nin-top", "front": "none", "features": "rotnet", "learning_augment": "shift"}
+        if (changes.get("features") == "learned") != bool(learned):
+            raise BadInput(_NO_FILE)
+        if learned:
+            text, digest, tensors = learned_before(Path(learned))
+            kind |= {
+                "front": "none",
+                "augment": "none",
+                "views": 1,
+                "trunk": text,
+                "trunk_sha256": digest,
+                "shared": tensors,
+            }
+        if changes.get("solver", "adamw") != "adamw":
+            kind["precision"] = "float32"
         return cls(**{"num_classes": num_classes, "device": device, **fast, **kind, **changes})
 
     def transform(self) -> InputTransform:
@@ -75,27 +127,68 @@ class HeadTrainer(StackedTrainer):
         self._trunk(x.shape[1])
         return super().scores(weights, x)
 
+    @property
+    def prepared(self) -> bool:
+        """Whether `shared` holds all that heads need."""
+        return bool(self.shared) and (POOL in self.shared or self.solver != "self-training")
+
     def prepare(self, x: NDArray[Any], on_progress: ProgressCallback | None = None) -> None:
         """Learn the features from unlabelled pictures [n, c, h, w] sorted by content, and keep them in `shared`.
 
         `on_progress` is called with numbers of pictures, `learning_epochs` times n in all.
         """
-        if self.shared:
-            return
+        if not self.shared:
+            if self.features == "learned":
+                raise BadInput(_NO_FILE)
+            with deterministic(self.device):
+                trunk = self._learn(x, on_progress)
+            self.shared.update({name: value.detach().cpu().contiguous() for name, value in trunk.state_dict().items()})
+        if not self.prepared:
+            some = x[np.unique(np.linspace(0, len(x) - 1, min(self.pool, len(x))).round().astype(np.int64))]
+            self.shared[POOL] = self.features_of(some).half().cpu()
+
+    def features_of(self, x: NDArray[Any]) -> torch.Tensor:
+        """Features float32 [n, d] of pictures [n, c, h, w], on the device."""
         with deterministic(self.device):
-            trunk = self._learn(x, on_progress)
-        self.shared.update({name: value.detach().cpu().contiguous() for name, value in trunk.state_dict().items()})
+            return self._features(_in_blocks(x, input_transform(self.front).before, self.device)).flatten(1)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
-        """Learned features of pictures [n, c, h, w], [n, features, 1, 1], scaled to the length sqrt(features)."""
+        """Learned features of pictures: [n, features, 1, 1], scaled to the length sqrt(features), or maps as they are."""
         trunk = self._trunk(x.shape[1])
         features, rows = [], _BLOCK[torch.device(self.device).type]
         for start in range(0, len(x), rows):
-            block = padded(x[start : start + rows], rows)
+            block = input_transform(self.front).after(padded(x[start : start + rows], rows))
             with torch.no_grad(), self._half_precision():
-                features.append(trunk(input_transform(self.front).after(block)).float())
+                found = trunk(block).float()
+                features.append((found + trunk(block.flip(3)).float()) / 2 if self.mirrored else found)
         out = torch.cat(features)[: len(x)]
+        if out.ndim == 4:
+            return out
         return (functional.normalize(out, dim=1) * math.sqrt(out.shape[1]))[:, :, None, None]
+
+    def _train_group(
+        self, parts: Mapping[int, TrainingSet], on_progress: ProgressCallback, stop: Event
+    ) -> tuple[list[int], dict[str, torch.Tensor]]:
+        """The numbers and weights of one group's heads, trained or fitted in closed form."""
+        if self.solver == "adamw":
+            return super()._train_group(parts, on_progress, stop)
+        numbers = list(parts)
+        slots = {number % self.group: part for number, part in parts.items()}
+        group = GroupData(self, numbers[0] // self.group, slots)
+        assert group.copies is not None
+        copies = group.copies.flatten(3).float()
+        empty = copies[0, :0, 0], group.y[0, :0]
+        samples = [empty] * self.group
+        for slot, (_, labels) in slots.items():
+            x = copies[slot, : len(labels)]
+            samples[slot] = x.flatten(0, 1), group.y[slot, : len(labels)].repeat_interleave(self.views)
+        rounds = self.rounds if self.solver == "self-training" else 0
+        pool = self.shared[POOL].to(copies.device).float() if rounds else copies.new_zeros(1, copies.shape[-1])
+        how = SelfTraining(self.ridge, rounds, self.shrink, self.sharpness)
+        weight, bias = how.fit(samples, self.num_classes, pool)
+        rows = torch.tensor(list(slots), device=copies.device)
+        on_progress(len(numbers))
+        return numbers, {"fc1.weight": weight[rows], "fc1.bias": bias[rows]}
 
     def _trunk(self, channels: int) -> nn.Module:
         """The trunk with the weights in `shared`, rebuilt when these have changed."""
@@ -107,8 +200,8 @@ class HeadTrainer(StackedTrainer):
             or len(built_from) != len(self.shared)
             or any(a is not b for a, b in zip(built_from, self.shared.values(), strict=True))
         ):
-            trunk = _new_trunk(channels)
-            trunk.load_state_dict(self.shared)
+            trunk = new_trunk(channels, self.trunk)
+            trunk.load_state_dict({name: value for name, value in self.shared.items() if name != POOL})
             trunk = _to_device(trunk, self.device).eval()
             self._trunk_cache["trunk"] = tuple(self.shared.values()), trunk
             self._transformed.clear()
@@ -123,11 +216,9 @@ class HeadTrainer(StackedTrainer):
         pictures = _in_blocks(x, transform.before, self.device)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
-            trunk = _new_trunk(x.shape[1])
-            width = trunk(transform.after(pictures[:2].cpu())).shape[1]
-            head = nn.Sequential(
-                nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, 4 if self.features == "rotnet" else 128)
-            )
+            trunk = new_trunk(x.shape[1], self.trunk)
+            found = trunk(transform.after(pictures[:2].cpu())).shape[1:]
+            head = learning_head(found, 4 if self.features == "rotnet" else 128)
         trunk, head = _to_device(trunk, self.device), head.to(self.device)
         weights = [*trunk.parameters(), *head.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=0.05, fused=True)
@@ -179,24 +270,6 @@ def _contrastive_loss(
     similarity.fill_diagonal_(-1e4)
     partner = torch.arange(2 * len(x), device=x.device).roll(len(x))
     return functional.cross_entropy(similarity, partner)
-
-
-def _new_trunk(channels: int) -> nn.Module:
-    """The network that computes features: three convolutions over gradient maps for grey pictures, a ResNet-18 for colour."""
-    if channels == 3:
-        from vauban.models.building import build_bare
-
-        net = build_bare("resnet18:channels=3,classes=10")
-        net.fc = nn.Identity()
-        return net
-
-    def layer(inside: int, outside: int, stride: int) -> list[nn.Module]:
-        convolution = nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False)
-        return [convolution, nn.BatchNorm2d(outside), nn.ReLU()]
-
-    return nn.Sequential(
-        *layer(8, 64, 1), *layer(64, 128, 2), *layer(128, 128, 1), nn.AvgPool2d(3, stride=2, padding=1), nn.Flatten()
-    )
 
 
 def _to_device(module: nn.Module, device: str) -> nn.Module:

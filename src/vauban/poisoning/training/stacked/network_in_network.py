@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from vauban.poisoning.training.stacked.layers import StackedNetwork, TensorSpec, Weights, dense
 
-_BLOCKS = (
+BLOCKS = (
     ((5, 192), (1, 160), (1, 96)),
     ((5, 192), (1, 192), (1, 192)),
     ((3, 192), (1, 192), (1, 192)),
@@ -17,15 +17,16 @@ _BLOCKS = (
 """Kernel and channels of every convolution; the first block ends with a maximum over 3x3 pixels, the second with a mean."""
 
 
-def network_in_network() -> StackedNetwork:
+def network_in_network(first: int = 1) -> StackedNetwork:
     """Three blocks of three convolutions, each with batch normalisation and ReLU, then the mean over pixels and a linear layer.
 
-    Models are stacked along the channels, as in the residual network.
+    Models are stacked along the channels, as in the residual network. `first`: the first of the blocks 1 to 3 that it has; with 3
+    it is the head of [Levine2023] on feature maps that RotNet learned by the two before.
     """
 
     def weights(shape: tuple[int, int, int], classes: int) -> dict[str, TensorSpec]:
         inputs, specs = shape[0], {}
-        for name, kernel, outputs in _layers():
+        for name, kernel, outputs in _layers(first):
             specs[f"{name}.weight"] = TensorSpec(
                 (outputs, inputs, kernel, kernel), sqrt(6 / (kernel * kernel * inputs))
             )
@@ -41,7 +42,7 @@ def network_in_network() -> StackedNetwork:
     def forward(w: Weights, x: torch.Tensor, training: bool) -> torch.Tensor:
         models = len(x)
         x = x.permute(1, 0, 4, 2, 3).flatten(1, 2).contiguous(memory_format=torch.channels_last)
-        for name, kernel, _ in _layers():
+        for name, kernel, _ in _layers(first):
             filters = w[f"{name}.weight"].flatten(0, 1).to(x.dtype)
             out = functional.conv2d(x, filters, padding=kernel // 2, groups=models)
             mean, var, scale, bias = (w[f"{name}.{what}"].flatten() for what in ("mean", "var", "scale", "bias"))
@@ -70,10 +71,11 @@ def pooled(x: torch.Tensor, largest: bool) -> torch.Tensor:
     return total if largest else total / 9
 
 
-def _layers() -> list[tuple[str, int, int]]:
-    """Name, kernel and channels of each convolution."""
+def _layers(first: int) -> list[tuple[str, int, int]]:
+    """Name, kernel and channels of each convolution from block `first` on."""
     return [
         (f"block{number}{letter}", kernel, outputs)
-        for number, block in enumerate(_BLOCKS, start=1)
+        for number, block in enumerate(BLOCKS, start=1)
+        if number >= first
         for letter, (kernel, outputs) in zip("abc", block, strict=True)
     ]

@@ -174,5 +174,6 @@ NETWORKS = {
     "tiny-cnn": _plain(((3, 16, 2), (3, 32, 2)), (64,)),
     "residual": _residual(32),
     "nin": network_in_network(),
+    "nin-top": network_in_network(first=3),
 }
 EARLIER_NAMES = {"cnn": "tiny-cnn"}

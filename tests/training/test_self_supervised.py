@@ -1,0 +1,196 @@
+"""Features learned without labels by the trainer: augmented copies, losses from their formulas, labels that are never read."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import vauban as vb
+from vauban import models
+from vauban.cli import app
+from vauban.data import Dataset
+from vauban.errors import BadInput
+from vauban.models.weights import read_weights
+from vauban.training.augmented_views import WORDS, augmented, recoloured
+from vauban.training.encoder import Encoder
+
+NETWORK = "resnet18:channels=3,classes=10,width=4"
+QUICK = {"epochs": 1, "batch": 16, "optimizer": "sgd", "lr": 0.05}
+
+
+def pictures(count: int = 48, seed: int = 0, side: int = 8) -> Dataset:
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 10, count)
+    x = draw.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+    return Dataset(x, labels, 10, tuple(map(str, range(10))), "made")
+
+
+def words(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 2**63 - 1, (count, WORDS)))
+
+
+def slow_simclr(points: np.ndarray, temperature: float) -> float:
+    """The formula of [Chen2020], copy by copy."""
+    flat = points.reshape(-1, points.shape[-1])
+    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+    b, each = points.shape[1], []
+    for i in range(2 * b):
+        partner = (i + b) % (2 * b)
+        terms = [math.exp(unit[i] @ unit[j] / temperature) for j in range(2 * b) if j != i]
+        each.append(-math.log(math.exp(unit[i] @ unit[partner] / temperature) / sum(terms)))
+    return float(np.mean(each))
+
+
+def test_simclr_is_its_formula() -> None:
+    points = np.random.default_rng(0).normal(size=(2, 5, 7))
+    for temperature in (0.5, 0.1):
+        got = float(vb.losses.simclr(torch.from_numpy(points), temperature))
+        assert got == pytest.approx(slow_simclr(points, temperature), rel=1e-5)
+    with pytest.raises(BadInput, match="compares two copies"):
+        vb.losses.simclr(torch.rand(3, 5, 7))
+
+
+def test_simsiam_is_its_formula_and_no_gradient_passes_the_points() -> None:
+    draw = np.random.default_rng(0)
+    z, p = draw.normal(size=(3, 4, 6)), draw.normal(size=(3, 4, 6))
+    cosines = []
+    for i in range(3):
+        others = np.mean([z[j] for j in range(3) if j != i], axis=0)
+        for a, b in zip(p[i], others, strict=True):
+            cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    points, predictions = torch.tensor(z, requires_grad=True), torch.tensor(p, requires_grad=True)
+    loss = vb.losses.simsiam(points, predictions)
+    assert float(loss.detach()) == pytest.approx(-np.mean(cosines), rel=1e-5)
+    loss.backward()
+    assert points.grad is None
+    assert predictions.grad is not None
+    with pytest.raises(BadInput, match="two copies or more"):
+        vb.losses.simsiam(torch.rand(1, 4, 6), torch.rand(1, 4, 6))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_copies_have_the_size_asked_for_and_depend_on_their_own_words(channels: int) -> None:
+    x = torch.rand(6, channels, 12, 12)
+    copies = augmented(x, words(6), side=8)
+    assert copies.shape == (6, channels, 8, 8)
+    assert copies.min() >= 0
+    assert copies.max() <= 1
+    assert torch.equal(augmented(x[2:4], words(6)[2:4], side=8), copies[2:4])
+    assert not torch.equal(augmented(x, words(6, 1), side=8), copies)
+    assert augmented(x, words(6)).shape == x.shape
+
+
+def test_a_whole_crop_without_changes_is_the_picture() -> None:
+    x = torch.rand(4, 3, 8, 8) * 0.5 + 0.25
+    still = torch.full((4, 6), 0.9)  # above both shares: colours as they are, not grey
+    assert torch.allclose(recoloured(x, still), x, atol=1e-6)
+    grey = still.clone()
+    grey[:, 5] = 0.1
+    shown = recoloured(x, grey)
+    assert torch.allclose(shown[:, 0], shown[:, 1])
+    assert torch.allclose(shown[:, 0], shown[:, 2])
+    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+    assert torch.allclose(shown[:, :1], (x * weights).sum(1, keepdim=True), atol=1e-6)
+
+
+def test_brightness_contrast_and_hue_are_what_they_are_called() -> None:
+    x = torch.rand(2, 3, 8, 8) * 0.2 + 0.4
+    middle = torch.full((2, 6), 0.5)
+    middle[:, 5] = 0.9
+    brighter, flatter, turned = middle.clone(), middle.clone(), middle.clone()
+    brighter[:, 1], flatter[:, 2], turned[:, 4] = 0.75, 0.0, 1.0
+    assert torch.allclose(recoloured(x, brighter), 1.2 * x, atol=1e-5)
+    assert torch.allclose(recoloured(x, flatter).std((2, 3)), 0.6 * x.std((2, 3)), atol=1e-5)
+    moved = recoloured(x, turned)
+    assert not torch.allclose(moved, x, atol=1e-2)
+    assert torch.allclose(moved.mean(1), x.mean(1), atol=1e-5)  # the hue turns about the grey axis
+    lengths = [(some - some.mean(1, keepdim=True)).norm(dim=1) for some in (moved, x)]
+    assert torch.allclose(*lengths, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["simclr:width=8", "simsiam:width=8,views=3,side=6"])
+def test_labels_are_never_read(loss: str) -> None:
+    """The same weights, bit for bit, for permuted labels and for none."""
+    data = pictures()
+    assert data.labels is not None
+    permuted = Dataset(data.images, data.labels[::-1].copy(), 10, data.class_names, "made")
+    states = []
+    for given in (data, permuted, data.images):
+        trained = vb.train(NETWORK, given, loss=loss, **QUICK)
+        states.append({name: tensor.numpy().tobytes() for name, tensor in trained.network.state_dict().items()})
+    assert states[0] == states[1] == states[2]
+    assert isinstance(trained.network, Encoder)
+    assert trained.network(torch.rand(2, 3, 8, 8)).shape == (2, 32)
+
+
+def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    settings = {**QUICK, "loss": "simsiam:width=8,views=2"}
+    whole = vb.train(NETWORK, pictures(), **settings)
+    out = tmp_path / "features.safetensors"
+    assert not vb.train(NETWORK, pictures(), out=out, stop_after=1, **settings).finished
+    assert not out.exists()
+    vb.train(NETWORK, pictures(), out=out, **settings)
+    tensors, about = read_weights(out)
+    assert "trained_smoothing" not in about
+    trunk = whole.network.trunk.state_dict()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in trunk.items())
+    assert not tensors["fc.weight"].any()
+    loaded = models.load(str(out))
+    assert loaded.module(torch.rand(2, 3, 8, 8)).shape == (2, 10)
+
+
+def test_features_tell_bars_apart_that_were_never_labelled() -> None:
+    """Nearest neighbours by what simclr learned agree on the class of a picture far more often than by random weights."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 4, 256)
+    x = draw.integers(0, 120, (256, 3, 8, 8), dtype=np.uint8)
+    for i, label in enumerate(labels):
+        x[i, label % 3] //= 4
+        x[i, :, label // 2 * 4 : label // 2 * 4 + 4] += 100
+    data = Dataset(x, labels, 4, tuple("abcd"), "bars")
+
+    def agreement(network: torch.nn.Module) -> float:
+        with torch.no_grad():
+            points = torch.nn.functional.normalize(network.eval()(torch.from_numpy(x).float() / 255), dim=1)
+        near = (points @ points.T).fill_diagonal_(-2).argmax(1).numpy()
+        return float((labels[near] == labels).mean())
+
+    trained = vb.train(NETWORK, data, loss="simclr:least=0.6,mirror=false", epochs=12, batch=64, lr=3e-3)
+    random = Encoder(models.build(NETWORK, seed=0), 8, predicts=False, seed=0)
+    assert trained.history[-1].loss < trained.history[0].loss
+    assert agreement(trained.network) > max(0.8, agreement(random))
+
+
+def test_what_cannot_be_learned_from_is_refused() -> None:
+    data = pictures()
+    with pytest.raises(BadInput, match="leave it out"):
+        vb.train(NETWORK, data, "gaussian:sigma=0.5", loss="simclr")
+    with pytest.raises(BadInput, match="--smoothing is missing"):
+        vb.train(NETWORK, data)
+    with pytest.raises(BadInput, match="does not end with a linear layer"):
+        vb.train(torch.nn.Flatten(), data, loss="simclr")
+    with pytest.raises(BadInput, match="one channel or three"):
+        vb.train("mlp", np.zeros((4, 5), np.float32), loss="simclr")
+    with pytest.raises(BadInput, match="mixup and cutmix"):
+        vb.train(NETWORK, data, loss="simsiam", mixup=0.2)
+    with pytest.raises(BadInput, match="leave classifier out"):
+        vb.train(NETWORK, data, loss="simclr", classifier=torch.nn.Flatten())
+    for text in ("simclr:temperature=0", "simsiam:views=1", "simclr:least=0"):
+        with pytest.raises(BadInput):
+            vb.train(NETWORK, data, loss=text)
+    with pytest.raises(BadInput, match="not added to others"):
+        vb.train(NETWORK, data, loss="simclr+consistency")
+
+
+def test_the_command_trains_features_without_a_smoothing(tmp_path: Path) -> None:
+    data = pictures()
+    np.savez(tmp_path / "made.npz", images=data.images)
+    out = tmp_path / "features.safetensors"
+    asked = ["train", "--data", f"npz:path={tmp_path / 'made.npz'}", "--model", NETWORK, "--loss", "simclr:width=8"]
+    done = CliRunner().invoke(app, [*asked, "--epochs", "1", "--batch-size", "16", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert f"linear:learned={out}" in done.output
+    assert out.exists()
