@@ -20,7 +20,7 @@ def serve(
     clients: Annotated[int, typer.Option(min=1, help="how many clients ask at the same time")] = 32,
     seconds: Annotated[float, typer.Option(min=0.5, help="seconds of each measurement in a round")] = 20.0,
     rounds: Annotated[int, typer.Option(min=1, help="how often each is measured, in turns")] = 3,
-    votes: Annotated[int, typer.Option(min=100, help="votes of one request")] = 2000,
+    votes: Annotated[int, typer.Option(min=100, help="votes of one request")] = 10_000,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
     block: Annotated[
         int | None, typer.Option(min=1, help="consecutive views of one input in a shape [by rows]")
