@@ -93,6 +93,7 @@ SECTIONS = {
         "label-flips-mnist",
         "repeated-samples-mnist",
         "dpa-cifar10",
+        "dpa-cifar10-kernel",
         "ss-dpa-cifar10",
         "dpa-gtsrb",
         "ss-dpa-gtsrb",
