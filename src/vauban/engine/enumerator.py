@@ -197,7 +197,8 @@ class Enumerator:
         which = numbers // self.views - position
         kinds, place = torch.unique_consecutive(which, return_inverse=True)
         adjacent = int(kinds[-1] - kinds[0]) + 1 == len(kinds)
-        some = sent(inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds], self.device)
+        chosen = inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]
+        some = sent(chosen.clone(), self.device)  # streamed inputs are decoded here
         words = sent((numbers % self.views)[:, None], self.device)
         if len(some) > 1:
             some = some.index_select(0, sent(place, self.device))
