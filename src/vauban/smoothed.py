@@ -338,7 +338,7 @@ class SmoothedClassifier(AsModule):
         """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored.
 
         `of_run`: the backend of the run that is resumed."""
-        self.network.prepare(len(self.smoothing.view_shape(inputs.values.shape[1:])), bool(self.compile), of_run)
+        self.network.prepare(self.smoothing.view_shape(inputs.values.shape[1:]), bool(self.compile), of_run)
         with self.network.evaluating():
             yield
 

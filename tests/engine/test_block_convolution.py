@@ -14,8 +14,9 @@ from torch import nn
 
 from vauban.engine import network as network_module
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
-from vauban.engine.network import Network, channels_last_is_faster
+from vauban.engine.network import Network
 from vauban.models import load
+from vauban.models.layouts import channels_last_is_faster
 from vauban.runs.manifest import read
 from vauban.smoothed import SmoothedClassifier
 
@@ -146,12 +147,12 @@ def test_each_device_and_precision_has_its_layout(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_module, "check_precision", lambda precision, device: precision)
         network, flat = (Network(module, torch.device(device), precision) for _ in range(2))
-    network.prepare(3)
+    network.prepare((3, 64, 64))
     assert network.channels_last == channels_last
     assert network.by_blocks == by_blocks
     assert not Network(module, torch.device("cpu")).by_blocks
     assert [part.weight.stride() for part in module.modules() if isinstance(part, nn.Conv2d)] == strides
-    flat.prepare(1)
+    flat.prepare((10,))
     assert not flat.channels_last
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from vauban.errors import BadInput
 from vauban.laws.poisoning.label_noise import linear_radius
 from vauban.poisoning.smoothed_labels import SmoothedLabels
 
@@ -85,3 +86,18 @@ def test_weights_are_those_of_ridge_regression_and_noise_may_be_changed() -> Non
     assert other.flip == 0.1
     assert (other.certify(inputs).log_wrong <= certs.log_wrong).all()
     assert certs.accuracy(0) == (certs.radius >= 0).mean()
+
+
+@pytest.mark.parametrize(
+    "features", [np.zeros((5, 2)), np.full((5, 2), np.nan), np.full((5, 2), np.inf), np.full((5, 2), 1e200)]
+)
+def test_features_that_give_no_regression_are_refused(features: np.ndarray) -> None:
+    with pytest.raises(BadInput, match="standardise"):
+        SmoothedLabels(features, [0, 0, 0, 0, 1], 2, 0.05)
+
+
+def test_inputs_without_finite_weights_get_no_radius() -> None:
+    model = SmoothedLabels(np.eye(5), [0, 0, 0, 0, 1], 2, 0.05)
+    for ask in (model.unsmoothed, model.certify):
+        with pytest.raises(BadInput, match="features of inputs"):
+            ask(np.full((1, 5), np.nan))

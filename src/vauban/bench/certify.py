@@ -61,7 +61,7 @@ def measure(
         stream, network = Stream(Seed.of(0), "count", 0), smoothed.network
         eager = network if network.runner is None else Network(loaded.module, sampler.device, precision)
         if eager is not network:
-            eager.prepare(x.dim())
+            eager.prepare(x.shape)
         batch = eager.laid_out(torch.rand(sampler.rows, *x.shape, device=sampler.device))
         picture = (x.float() / 255).to(sampler.device)
         model = compiled(eager.model, how=sampler.compiled) if sampler.compiled else eager.model

@@ -180,7 +180,7 @@ def measure(row: Row, setting: Setting) -> dict[str, Any]:
 def _bare(module: torch.nn.Module, sampler: Any, views: torch.Size, setting: Setting) -> Callable[[int], None]:
     """Passes of a module in torch over one batch of `views`."""
     network = Network(module.eval(), sampler.device, setting.precision)
-    network.prepare(len(views))
+    network.prepare(views)
     batch = network.laid_out(torch.rand(sampler.rows, *views, device=sampler.device))
     model: Any = compiled(network.model, how=setting.compile) if setting.compile else network.model
 

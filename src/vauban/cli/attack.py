@@ -150,7 +150,7 @@ def _of_run(run: Path, model: str | None, weights: str | None, data: str | None,
         )
     manifest, where = manifests.read(run), common.pick_device(device)
     spec = data or manifest.data.spec
-    chosen, loaded = common.run_model(run, manifest.model, spec, model, weights, where)
+    chosen, loaded = common.run_model(run, manifest.model, model, weights, where)
     return {"model": loaded, "data": load(spec), "device": where, "called": _called(chosen, weights)}
 
 

@@ -247,7 +247,7 @@ def pick_device(name: str) -> str:
 
 
 def run_model(
-    run: Path, named: ModelSection, data: str, model: str | None, weights: str | None, device: str
+    run: Path, named: ModelSection, model: str | None, weights: str | None, device: str
 ) -> tuple[str | Path, LoadedModel]:
     """The model given for a run, or the one that its manifest names where it is found; and the text or file it comes from."""
     from vauban.models.files import load
@@ -257,7 +257,7 @@ def run_model(
         return model, load(model, weights, device)
     if weights is not None:
         raise BadInput(f"--weights {weights} belong to a model that is not named: give --model too")
-    return find(run, named, data, device)
+    return find(run, named, device)
 
 
 def printable(text: str) -> str:

@@ -56,7 +56,7 @@ def _replay_inputs(
 
     manifest = manifests.read(run)
     spec = data or manifest.data.spec
-    _, loaded = common.run_model(run, manifest.model, spec, model, weights, device)
+    _, loaded = common.run_model(run, manifest.model, model, weights, device)
     return replay(run, loaded, load(spec, stream=True), inputs=inputs, device=device, progress=not quiet)
 
 

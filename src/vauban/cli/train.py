@@ -186,7 +186,11 @@ def train(
     if in_first_process():
         named_spec = spec if frozen is None else f"{spec} > {frozen.spec}"
         if learns.learns_features:
-            how = f"use: vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}, or --init"
+            how = f"start from it with vauban train --init {out}"
+            if hasattr(
+                getattr(trained.network, "trunk", trained.network), "fc"
+            ):  # the networks whose features poison train reads
+                how += f", or vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}"
             _print_result(out, how, named_spec, trained, json)
             return
         how = how_to_load(out) if learns.uses_labels else _how_to_load(out, spec, frozen, (classifier, weights))

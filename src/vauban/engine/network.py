@@ -25,6 +25,7 @@ from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
 from vauban.laws.subsets import separating
+from vauban.models.layouts import channels_last_is_faster, same_scores, trial_scores, trial_views
 from vauban.runs.sections import ComputeSection
 from vauban.validation import check_precision, check_way_of_running
 
@@ -77,8 +78,8 @@ class Network:
         check_way_of_running(self.backend, self.stochastic)
         self.model = self.source
 
-    def prepare(self, dimensions: int, keep: bool = False, of_run: str | None = None) -> None:
-        """Choose the layout for views of this many dimensions, and copy the module if it needs another type or layout.
+    def prepare(self, shape: Sequence[int], keep: bool = False, of_run: str | None = None) -> None:
+        """Choose the layout for views of this shape, and copy the module if it needs another type or layout.
 
         `keep`: load current tensors into an earlier copy, to which compiled programs refer. `of_run`: a resumed run's backend.
         """
@@ -86,6 +87,7 @@ class Network:
         self.model = self.runner or (self.model if isinstance(self.model, nn.Module) else self.source)
         if self.runner is not None:
             return
+        dimensions, chooses = len(shape), self.channels_last is None and self.stochastic is None
         if dimensions != 3 or not isinstance(self.source, nn.Module):
             self.channels_last = bool(self.channels_last) and dimensions == 3
         if not isinstance(self.source, nn.Module):
@@ -95,7 +97,7 @@ class Network:
         if keep and isinstance(self.model, nn.Module) and self.model is not self.source:
             self.model.load_state_dict(self.source.state_dict())
         elif self.precision in _DTYPES or self.channels_last:
-            self.model = self._copied(self.source)
+            self.model = self._copied(self.source, shape if chooses else None)
 
     def _runner(self, compile: bool, of_run: str | None) -> Any:
         """The network in its backend, None for torch; the common case, which needs no choice, loads no further file."""
@@ -105,7 +107,9 @@ class Network:
 
             return runner_for(self, compile, of_run)
 
-    def _copied(self, source: nn.Module) -> nn.Module:
+    def _copied(self, source: nn.Module, tried: Sequence[int] | None = None) -> nn.Module:
+        """A copy in the network's type and layout. `tried`: a shape of views for which both layouts must give the same scores,
+        or the plain one stays; some models, such as those that call `view` after a convolution, work in that one alone."""
         try:
             working = copy.deepcopy(source)
         except Exception as problem:
@@ -120,16 +124,21 @@ class Network:
         if self.precision in _DTYPES:
             working.to(_DTYPES[self.precision])
         if self.channels_last:
+            views = trial_views(tried, next(working.parameters())).to(self.dtype) if tried else None
+            plain = None if views is None else trial_scores(working.eval(), views)
             if self.device.type != "cpu" and self.precision == "bf16":
                 replace_by_blocks(working)
             working.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if views is not None and not same_scores(plain, trial_scores(working, self.laid_out(views))):
+                self.channels_last = False
+                return self._copied(source) if self.precision in _DTYPES else source
         return working
 
     def fit(self, shape: Sequence[int]) -> None:
         """Compile a backend's program for views [rows, ...]; torch takes over where `auto` chose one that cannot run them."""
         if self.runner is not None and not self.runner.fit(tuple(shape)):
             self.backend, self.runner, self.model = "torch", None, self.source
-            self.prepare(len(shape) - 1)
+            self.prepare(shape[1:])
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -179,15 +188,6 @@ class Network:
             backend=None if self.runner is None else self.runner.describe(),
             **shape,
         )
-
-
-def channels_last_is_faster(
-    module: nn.Module, dimensions: int, device: torch.device | str, precision: str = "fp32"
-) -> bool:
-    """Whether a network is faster channels-last: one with convolutions over pictures, on the CPU, and on GPUs in every
-    precision that tensor cores compute in (all but fp32)."""
-    faster = torch.device(device).type == "cpu" or precision != "fp32"
-    return faster and dimensions == 3 and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
 @contextmanager

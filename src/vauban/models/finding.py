@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vauban.errors import BadInput, VaubanError
 from vauban.models.files import SPEC_KEY, LoadedModel, load, names_code
-from vauban.models.registry import canonical, packaged
+from vauban.models.registry import all_packaged, canonical
 from vauban.models.weights import SAFE, read_header
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _OTHER = {"onnx": ".onnx", "skops": ".skops"}  # the first word of a model's text, and the ending of its file
 
 
-def find(run: Path, model: ModelSection, data: str, device: str) -> tuple[Path, LoadedModel]:
+def find(run: Path, model: ModelSection, device: str) -> tuple[Path, LoadedModel]:
     """Return the file of the model that a run's manifest names, and that model: it has the manifest's fingerprint.
 
-    Looked through: the model packaged for the data set `data`, and files in the run's folder, the folder around it and the
+    Looked through: packaged models, and files in the run's folder, the folder around it and the
     current one. Where none is the run's model, the error says what to give.
     """
     folders = list(dict.fromkeys(folder.resolve() for folder in (run, run.parent, Path())))
-    for file in _candidates(model.spec, data, folders):
+    for file in _candidates(model.spec, folders):
         try:
             loaded = load(file, device=device)
         except VaubanError:  # not a model that can be read here, so not one to take without being told
@@ -37,11 +37,9 @@ def find(run: Path, model: ModelSection, data: str, device: str) -> tuple[Path, 
     )
 
 
-def _candidates(spec: str, data: str, folders: Sequence[Path]) -> Iterator[Path]:
+def _candidates(spec: str, folders: Sequence[Path]) -> Iterator[Path]:
     """Files that may hold the model of this text; of safetensors files those whose header names it."""
-    shipped = packaged(data)
-    if shipped is not None:
-        yield shipped
+    yield from all_packaged()
     ending = _OTHER.get(spec.partition(":")[0], SAFE)
     for folder in folders:
         for file in sorted(folder.glob(f"*{ending}")):

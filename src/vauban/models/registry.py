@@ -341,6 +341,11 @@ def packaged(dataset_name: str) -> Path | None:
     return path if path and path.is_file() else None
 
 
+def all_packaged() -> list[Path]:
+    """Return the files of all weights that are shipped."""
+    return [path for path in map(packaged, _PACKAGED) if path is not None]
+
+
 def describe() -> list[ModelListing]:
     """Return one row for each network, for models built by code outside Vauban, for files, and for models made of models."""
     rows = [ModelListing(name, canonical(name), ARCHITECTURES[name].builds) for name in ARCHITECTURES.names()]

@@ -69,11 +69,13 @@ class SmoothedLabels:
             raise BadInput(
                 f"features of shape {self.features.shape}, ridge={ridge}: [n, d] and a number above 0 are needed"
             )
+        gram = _gram(self.features)
+        if not np.isfinite(gram).all() or not np.trace(gram) > 0:
+            raise BadInput("the features are not finite, all zero, or too large to be squared: standardise them first")
         self.labels = check_labels(np.asarray(labels), len(self.features), num_classes)
         self.num_classes, self.flip, self.other = num_classes, float(flip), check_flip(flip, num_classes)
         self.order = np.argsort(self.labels, kind="stable")
         self.starts = np.searchsorted(self.labels[self.order], np.arange(num_classes))
-        gram = _gram(self.features)
         scale = ridge * max(float(np.trace(gram)) / len(gram), np.finfo(float).tiny)
         self._factor = cho_factor(gram + scale * np.eye(len(gram)))
 
@@ -85,8 +87,14 @@ class SmoothedLabels:
 
     def weights(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """alpha [m, n] for the features [m, d] of inputs."""
-        solved = cho_solve(self._factor, np.asarray(features, np.float64).T)
-        return np.asarray(self.features @ solved.astype(self.features.dtype, copy=False), np.float64).T
+        given = np.asarray(features, np.float64)
+        solved = cho_solve(self._factor, given.T, check_finite=False)
+        alpha = np.asarray(self.features @ solved.astype(self.features.dtype, copy=False), np.float64).T
+        if not np.isfinite(alpha).all():
+            raise BadInput(
+                "features of inputs are not finite or too large: give numbers like those of the training set"
+            )
+        return alpha
 
     def certify(self, features: ArrayLike, truth: ArrayLike | None = None) -> FlipCertificates:
         """Certificates of the inputs with these features [m, d] and true labels [m], if known."""
