@@ -116,7 +116,7 @@ def test_train_stop_go_on_evaluate_and_plot(script: Path, tmp_path: Path) -> Non
     assert lines[0]["played"] == lines[1]["played"]
     assert (lines[0]["gain"], lines[1]["gain"][0]) == (None, 0.0)
     assert lines[0]["interval"][0] <= lines[0]["area"] <= lines[0]["interval"][1]
-    assert "area under" in vauban("rl", "evaluate", out)
+    assert "area" in vauban("rl", "evaluate", out)
     vauban("rl", "plot", out, "--out", tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "NoisySeek" in vauban("rl", "plot", out, "--greedy", "--out", tmp_path / "no.png", code=2)
