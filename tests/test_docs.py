@@ -23,10 +23,11 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/**/*.md")),
-    *sorted(ROOT.glob("results/*/README.md")),
+    *sorted(ROOT.glob("results/**/README.md")),
 ]
 ENTRY_POINTS = {"vauban.defenses", "vauban.environments", "vauban.smoothings"}  # groups that are no modules
 NAME = re.compile(r"`(vauban(?:\.\w+)+)`|^::: (vauban(?:\.\w+)+)", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 COMMAND = re.compile(r"^(?:    )?(?:\$ |\w+=\S+ )?vauban +(\w.*?)(?: {2,}#.*)?$", re.MULTILINE)
 
 
@@ -52,6 +53,13 @@ def resolve(name: str) -> Any:
 def test_every_name_of_the_library_on_a_page_exists(page: Path) -> None:
     for name in {first or second for first, second in NAME.findall(page.read_text())} - ENTRY_POINTS:
         resolve(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
+    """A folder will not do: the site has no page for it."""
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).is_file(), target
 
 
 def commands(text: str) -> Iterator[list[str]]:
