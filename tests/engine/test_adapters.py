@@ -136,7 +136,7 @@ def test_what_a_classifier_of_scikit_learn_lacks_is_said() -> None:
         vb.wrap(fitted("ovo"))(TABLE)
     with pytest.raises(BadInput, match="method='predict_log'"):
         vb.wrap(pipeline, method="predict_log")
-    with pytest.raises(BadInput, match=r"views have 10 features, .* fitted on 5: .* or try null=mean"):
+    with pytest.raises(BadInput, match=r"views have 10 features, .* fitted on 5: .* or give ablation null=mean"):
         vb.SmoothedClassifier(pipeline, "ablation:retained=2").certify(TABLE, [0] * 6, **SETTINGS)
     with pytest.raises(BadInput, match="no gradients pass through Pipeline of scikit-learn"):
         vb.wrap(pipeline)(TABLE.clone().requires_grad_())
@@ -239,7 +239,7 @@ def test_settings_of_a_wrong_type_are_answered() -> None:
 def test_views_twice_as_large_point_to_null_mean() -> None:
     convolution = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 3))
     with pytest.raises(
-        ModelFailed, match=r"views have 6 channels, .* wants 3 \(this smoothing shows .*: try null=mean\)"
+        ModelFailed, match=r"views have 6 channels, .* wants 3 \(this smoothing shows .*, or give ablation null=mean\)"
     ):
         vb.SmoothedClassifier(convolution, "ablation:retained=20", num_classes=3).certify(VIEWS, [0] * 6, **SETTINGS)
 
@@ -248,7 +248,7 @@ def test_what_scikit_learn_says_inside_a_callable_is_explained() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'vauban[sklearn]'")
     model = fitted("pipeline")
     smoothed = vb.SmoothedClassifier(lambda v: model.predict_proba(v.numpy()), "ablation:retained=2", num_classes=3)
-    with pytest.raises(ModelFailed, match=r"X has 10 features.*; views have 10 features, .*try null=mean"):
+    with pytest.raises(ModelFailed, match=r"X has 10 features.*; views have 10 features, .*ablation null=mean"):
         smoothed.certify(TABLE, [0] * 6, **SETTINGS)
 
 

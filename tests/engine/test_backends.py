@@ -307,6 +307,27 @@ def test_a_backend_takes_the_threads_of_the_run(fake: type[Fake]) -> None:
     assert fake.compiled_for == [2, 1]  # once for each number of threads
 
 
+@pytest.mark.parametrize("spec", [SPEC, "splitting:sigma=0.5"])
+@pytest.mark.parametrize(("name", "expected"), [("openvino", 1), ("torch", 2)])
+def test_threads_of_torch_do_not_wait_beside_those_of_a_backend(
+    fake: type[Fake], monkeypatch: pytest.MonkeyPatch, spec: str, name: str, expected: int
+) -> None:
+    """Waiting threads take processors from the backend (cnn, two threads, two cores: 0.64 of bare torch instead of 1.1)."""
+    mine = smoothed(name, spec)
+    counted: list[int] = []
+    of_smoothing = type(mine.smoothing).views
+
+    def views(*given: Any, **named: Any) -> torch.Tensor:
+        counted.append(torch.get_num_threads())
+        return of_smoothing(*given, **named)
+
+    with threads(2):
+        monkeypatch.setattr(type(mine.smoothing), "views", views)
+        mine.certify(PICTURES, TRUTH, **({} if spec != SPEC else SETTINGS))
+        assert torch.get_num_threads() == 2
+    assert set(counted) == {expected}
+
+
 def test_what_a_backend_cannot_do_is_said(fake: type[Fake]) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"backend": "openvin"}, "not a known backend"),

@@ -200,11 +200,12 @@ class Enumerator:
         chosen = inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]
         some = sent(chosen.clone(), self.device)  # streamed inputs are decoded here
         words = sent((numbers % self.views)[:, None], self.device)
-        if len(some) > 1:
-            some = some.index_select(0, sent(place, self.device))
         law = self.smoothing.law
         assert isinstance(law, ExactLaw)
-        return self.network.laid_out(self.smoothing.views(some, words, law.levels))
+        with self.network.making_views():
+            if len(some) > 1:
+                some = some.index_select(0, sent(place, self.device))
+            return self.network.laid_out(self.smoothing.views(some, words, law.levels))
 
     def _scores(self, views: torch.Tensor) -> torch.Tensor:
         with in_precision(self.network.precision, self.device):

@@ -66,8 +66,11 @@ def _colours(found: int, wanted: int) -> str:
 
 
 def _twice(found: int, wanted: int) -> str:
-    """What to do where views are twice as large as the model takes: ablation shows each number v as v and 1 - v."""
-    return " (this smoothing shows each number v as v and 1 - v: try null=mean)" if found == 2 * wanted else ""
+    """What to do where views are twice as large as the model takes: smoothings that hide pixels show v as v and 1 - v."""
+    advice = (
+        "this smoothing shows each number v as v and 1 - v: train the model on such views, or give ablation null=mean"
+    )
+    return f" ({advice})" if found == 2 * wanted else ""
 
 
 def _name(dtype: torch.dtype) -> str:

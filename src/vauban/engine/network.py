@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,6 +171,10 @@ class Network:
         plain = self.runner is not None or not self.channels_last
         return views if plain else views.contiguous(memory_format=torch.channels_last)
 
+    def making_views(self) -> AbstractContextManager[None]:
+        """Held while views are made: with one thread where a library with threads of its own runs the network."""
+        return threads(1) if getattr(self.runner, "own_threads", False) else nullcontext()
+
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Scores [rows, num_classes] of views in the network's type and layout."""
         return scores_of(self.model, views, num_classes)
@@ -216,8 +220,7 @@ def threads(count: int) -> Iterator[None]:
             torch.set_num_threads(count)
         yield
     finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 def device_name(device: torch.device) -> str:
@@ -390,9 +393,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray):
+    if isinstance(one, torch.Tensor | np.ndarray):
         return np.array_equal(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_same_state, one, other))

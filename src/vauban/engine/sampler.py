@@ -188,7 +188,7 @@ class Sampler:
         """The views of up to `self.blocks` blocks, a shape of them; the last block is repeated where there are fewer."""
         full = [*blocks, *[blocks[-1]] * (self.blocks - len(blocks))]
         pictures = full[0].x[None] if len(full) == 1 else torch.stack([block.x for block in full])
-        with torch.inference_mode():
+        with torch.inference_mode(), self.network.making_views():
             made = self._made(pictures, [block.stream for block in full], [block.start for block in full])
         if self.network.stochastic is None:
             return made
@@ -298,7 +298,7 @@ class Sampler:
         pictures = torch.stack([block.x for block in blocks])
         streams, starts = [block.stream for block in blocks], [block.start for block in blocks]
         per_view = self.smoothing.words(pictures.shape[1:], self.levels)
-        with torch.inference_mode():
+        with torch.inference_mode(), self.network.making_views():
             return self.views(
                 sent(pictures, self.device), words_of(streams, starts, self.block_size, per_view, self.device)
             )

@@ -79,9 +79,7 @@ def other_features(found: int, wanted: int) -> str:
     """What is said of views that have another number of features than a classifier was fitted on."""
     advice = "fit it on such views"
     if found == 2 * wanted:
-        advice = (
-            "this smoothing shows each number v as v and 1 - v: fit it on such views, or try null=mean in --smoothing"
-        )
+        advice = "this smoothing shows each number v as v and 1 - v: fit it on such views, or give ablation null=mean"
     return f"views have {found} features, and the classifier was fitted on {wanted}: {advice}"
 
 

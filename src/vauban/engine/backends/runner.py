@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -45,6 +45,10 @@ class Runner:
     It is compiled once for each shape and number of threads. `key`: fingerprint of the source. `optional`: whether torch may take
     its place where the backend cannot run it; `others`: backends that may, before that.
     """
+
+    own_threads: ClassVar[bool] = True
+    """The library has threads of its own. After a parallel operation torch's threads wait without sleeping, for some
+    milliseconds, on processors that the library then lacks: views are made by one thread."""
 
     backend: Backend
     source: nn.Module
