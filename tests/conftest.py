@@ -32,8 +32,7 @@ settings.load_profile("repeatable")
 # The tests' Ray cluster lets in whoever has the token of this process, and leaves the user's own token alone.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+torch.set_num_threads(1)  # several processes share the cores, and what a network rounds depends on its threads
 
 
 def drawn_once(draw: Callable[..., bytes]) -> Callable[..., bytes]:
