@@ -28,3 +28,9 @@ def small_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """`encoder=sets` and `encoder=pictures` choose small networks."""
     monkeypatch.setitem(ENCODERS, "sets", SmallSets)
     monkeypatch.setitem(ENCODERS, "pictures", SmallPictures)
+
+
+@pytest.fixture(autouse=True)
+def logs_of_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Agents that tests make by hand have Stable-Baselines3's own logger, which makes a folder for every training."""
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path_factory.getbasetemp() / "logs"))

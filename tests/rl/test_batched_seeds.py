@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from amounts import some_slow
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stacks import SMALL, bits, plan, sets
 
@@ -91,7 +91,7 @@ def check_update(asked: Plan, monkeypatch: pytest.MonkeyPatch, seeds: int = 3) -
             torch.zeros(len(own["goal"]), 1),
             rewards[k],
         )
-        agent.set_logger(configure(None, []))
+        agent.set_logger(Logger(None, []))
         monkeypatch.setattr(agent.replay_buffer, "sample", lambda *_, _batch=batch, **__: _batch)
         agent.train(4, 24)
     for _ in range(4):

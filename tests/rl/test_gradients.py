@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common import policies
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger
 from worlds import batch_of, seek_agent
 
 from vauban.rl import ReenGAGEDDPG, ReenGAGEDQN, ReenGAGESAC
@@ -104,7 +104,7 @@ def test_the_loss_differentiates_as_if_targets_were_constants(
     kind: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = smooth_agent(kind, **settings)
-    agent.set_logger(configure(None, []))
+    agent.set_logger(Logger(None, []))
     if isinstance(agent, ReenGAGESAC):
         agent.ent_coef_tensor = agent.ent_coef_tensor.double()
     batch = dense_rewards(agent, batch_of(agent))

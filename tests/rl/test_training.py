@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import signal
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,6 +76,23 @@ def stop_after(steps: int) -> Callable[[int], None]:
             os.kill(os.getpid(), signal.SIGINT)
 
     return on_progress
+
+
+def test_training_leaves_nothing_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.delenv("SB3_LOGDIR")
+    open_run(tmp_path / "run", SEEK, "seek")
+    assert not train_seed(tmp_path / "run", SEEK, 0, on_progress=stop_after(48))
+    assert train_seed(tmp_path / "run", SEEK, 0)
+    assert [path for path in temporary.iterdir() if not path.name.startswith("torchinductor")] == []
+
+
+def test_a_talkative_agent_prints_its_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = replace(SEEK, settings={**SMALL, "verbose": 1})
+    make_agent(plan, 0, "cpu").learn(80, log_interval=1)
+    assert "critic_loss" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("trainings", few_then_all([(48,)], [(17,), (48, 63)]), ids=str)

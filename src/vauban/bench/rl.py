@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from stable_baselines3.common.logger import configure
 
 from vauban.bench.turns import in_turns
 from vauban.engine.network import device_name
@@ -53,7 +52,6 @@ def measure(
 def _filled(plan: Plan, device: str) -> Any:
     agent: Any = make_agent(plan, 0, device)
     agent.learn(FILLED)
-    agent.set_logger(configure(None, []))
     return agent
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3 import DDPG, DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import HumanOutputFormat, Logger
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
@@ -188,7 +190,7 @@ def make_agent(
     settings["buffer_size"] = max(settings["batch_size"], min(settings["buffer_size"], plan.steps))
     policy = settings.pop("policy", "MultiInputPolicy")
     try:
-        return ALGORITHMS[plan.algo](policy, env, seed=seed, device=device, tensorboard_log=tensorboard, **settings)
+        agent = ALGORITHMS[plan.algo](policy, env, seed=seed, device=device, tensorboard_log=tensorboard, **settings)
     except BadInput:
         raise
     except MemoryError:
@@ -199,6 +201,10 @@ def make_agent(
         raise BadInput(f"{plan.algo} cannot be made with these settings: {problem}") from None
     except AssertionError as problem:
         raise BadInput(f"{plan.algo} does not fit {plan.env}: {problem}") from None
+    if tensorboard is None:
+        # The library's own logger makes a folder in the temporary one for every training.
+        agent.set_logger(Logger(None, [HumanOutputFormat(sys.stdout)] if agent.verbose else []))
+    return agent
 
 
 def _drawable(env: str) -> bool:
