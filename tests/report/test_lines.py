@@ -171,7 +171,9 @@ def test_only_runs_that_differ_in_the_model_alone_are_trainings_of_one_network()
         over_trainings([one, replace(two, facts={**two.facts, "smoothing": "laplace:sigma=1"})], 2, [0.1], None)
     with pytest.raises(BadInput, match="two are of the same model"):
         over_trainings([one, replace(two, facts={**two.facts, "model": "model 1"})], 2, [0.1], None)
-    with pytest.raises(BadInput, match="--seeds 2 with 3 runs"):
+    with pytest.raises(BadInput, match="--seeds 2 with 3 runs: .* the last has 1; give 1 more"):
         over_trainings([one, two, one], 2, [0.1], None)
+    with pytest.raises(BadInput, match="--seeds 1: .* leave --seeds out"):
+        over_trainings([one, two], 1, [0.1], None)
     with pytest.raises(BadInput, match="leave attacks and --best out"):
         over_trainings([best_of([one, two]), two], 2, [0.1], None)

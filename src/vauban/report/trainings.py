@@ -74,9 +74,12 @@ def over_trainings(
     lines: Sequence[Line], seeds: int, radii: Sequence[float], labels: Sequence[str] | None
 ) -> list[TrainedSeveralTimes]:
     """One row for every `seeds` lines in turn, which must be of one run each and differ in nothing but their model's weights."""
-    if seeds < 2 or len(lines) % seeds:
+    if seeds < 2:
+        raise BadInput(f"--seeds {seeds}: a mean over trainings needs 2 or more; leave --seeds out to compare single runs")
+    if left := len(lines) % seeds:
         raise BadInput(
-            f"--seeds {seeds} with {len(lines)} runs: give 2 or more, and that many runs in a row for each way of training"
+            f"--seeds {seeds} with {len(lines)} runs: each way of training needs {seeds} of them, one after the other, and the "
+            f"last has {left}; give {seeds - left} more, or another number of --seeds"
         )
     groups = [list(lines[i : i + seeds]) for i in range(0, len(lines), seeds)]
     for group in groups:
