@@ -15,6 +15,7 @@ from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.specs import Spec, choose, flag
 
 _KERNEL = "kernel"
+_FILE = "learned"  # the parameter of --model that names a file of features
 _GIVEN_ELSEWHERE = {
     "trunk_sha256",
     "shared",
@@ -58,8 +59,8 @@ def build_trainer(
                 f"base classifiers are heads on {features} features: --model {spec.name} is not used", stacklevel=2
             )
         params = dict(spec.params)
-        if features is not None and "learned" in params:
-            changes["learned"] = params.pop("learned")
+        if features is not None and _FILE in params:
+            changes[_FILE] = params.pop(_FILE)
         changes |= _read_fields(kind, Spec(spec.name, params))
     return kind.recipe(shape, num_classes, device, **changes)
 
@@ -76,13 +77,23 @@ def _kernel_machines(
     return KernelTrainer.recipe(shape, num_classes, device, **_read_fields(KernelTrainer, spec))
 
 
-def _read_fields(kind: type[StackedTrainer | KernelTrainer], spec: Spec) -> dict[str, Any]:
-    """The parameters of `spec` as values of the dataclass's fields, read by the type of their defaults."""
-    fields = {
+def _settable(kind: type[StackedTrainer | KernelTrainer]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a trainer that --model may set, by name."""
+    return {
         f.name: f for f in dataclasses.fields(kind) if f.init and f.name[0] != "_" and f.name not in _GIVEN_ELSEWHERE
     }
+
+
+def _read_fields(kind: type[StackedTrainer | KernelTrainer], spec: Spec) -> dict[str, Any]:
+    """The parameters of `spec` as values of the dataclass's fields, read by the type of their defaults."""
+    fields = _settable(kind)
     values = {}
     for key, text in spec.params.items():
+        if kind is StackedTrainer and key not in fields and (key == _FILE or key in _settable(HeadTrainer)):
+            raise BadInput(
+                f"--model {spec.name}:{key}={text}: {key} is a setting of heads on features that all base classifiers share; "
+                "take --defense ss-dpa with features, or leave it out"
+            )
         choose("setting of the recipe", key, fields)
         default = fields[key].default
         read: Any = flag if isinstance(default, bool) else type(default) if isinstance(default, int | float) else str
