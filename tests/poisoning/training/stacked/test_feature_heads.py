@@ -18,6 +18,7 @@ from vauban.errors import BadInput
 from vauban.poisoning.ensemble_training import load_ensemble, train
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import content_keys
+from vauban.poisoning.training.stacked.build_trainer import build_trainer
 from vauban.poisoning.training.stacked.feature_heads import POOL, HeadTrainer
 
 Array = np.ndarray[Any, Any]
@@ -54,13 +55,7 @@ def hashes(heads: HeadTrainer, x: Array, y: Array, numbers: Sequence[int] = rang
     return made
 
 
-@pytest.mark.parametrize("features", ["rotnet", "simclr"])
-def test_a_flipped_label_changes_one_head_and_no_feature(features: str, digits: tuple[Array, Array]) -> None:
-    x, y = digits
-    heads = trainer(features)
-    told: list[int] = []
-    heads.prepare(in_order(x), told.append)
-    assert sum(told) == len(x)
+def check_that_a_flipped_label_changes_one_head(heads: HeadTrainer, x: Array, y: Array) -> None:
     clean = hashes(heads, x, y)
     flipped = y.copy()
     flipped[17] = (flipped[17] + 1) % 10
@@ -68,6 +63,16 @@ def test_a_flipped_label_changes_one_head_and_no_feature(features: str, digits: 
     after = hashes(heads, x, flipped)
     assert [i for i in range(6) if clean[i] != after[i]] == [owner]
     assert hashes(heads, x, y, [4, 1]) == [clean[1], clean[4]]
+
+
+@pytest.mark.parametrize("features", ["rotnet", "simclr"])
+def test_a_flipped_label_changes_one_head_and_no_feature(features: str, digits: tuple[Array, Array]) -> None:
+    x, y = digits
+    heads = trainer(features)
+    told: list[int] = []
+    heads.prepare(in_order(x), told.append)
+    assert sum(told) == len(x)
+    check_that_a_flipped_label_changes_one_head(heads, x, y)
 
 
 def test_learning_does_not_depend_on_the_order_of_the_data(digits: tuple[Array, Array]) -> None:
@@ -130,6 +135,11 @@ def test_bad_input_is_refused(digits: tuple[Array, Array]) -> None:
         trainer(solver="ridge", views=0)
     with pytest.raises(BadInput, match="grey or colour"):
         HeadTrainer.recipe((5,), 2)
+    for setting in ("solver=ridge", "learned=FILE"):
+        with pytest.raises(BadInput, match=f"--model linear:{setting}: .* take --defense ss-dpa"):
+            build_trainer((1, 14, 14), 10, model=f"linear:{setting}")
+    with pytest.raises(BadInput, match="'solve' is not a known setting"):
+        build_trainer((1, 14, 14), 10, model="linear:solve=ridge")
 
 
 def test_maps_of_a_network_in_network_get_its_last_block_as_head(digits: tuple[Array, Array]) -> None:
@@ -152,13 +162,7 @@ def test_heads_in_closed_form_are_functions_of_their_own_labels(solver: str, dig
     heads = trainer(solver=solver, pool=50, rounds=3)
     heads.prepare(in_order(x))
     assert (POOL in heads.shared) == (solver == "self-training")
-    clean = hashes(heads, x, y)
-    flipped = y.copy()
-    flipped[17] = (flipped[17] + 1) % 10
-    [owner] = [i for i, places in enumerate(Partition(6, by="sort").members(x, y)) if 17 in places]
-    after = hashes(heads, x, flipped)
-    assert [i for i in range(6) if clean[i] != after[i]] == [owner]
-    assert hashes(heads, x, y, [4, 1]) == [clean[1], clean[4]]
+    check_that_a_flipped_label_changes_one_head(heads, x, y)
 
 
 def test_unlabelled_pictures_are_those_of_the_whole_set_whatever_their_labels(digits: tuple[Array, Array]) -> None:

@@ -31,6 +31,7 @@ from vauban.poisoning.training.stacked.self_training import SelfTraining
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 from vauban.poisoning.training.stacked.trunks import NIN, learned_before, learning_head, new_trunk
 from vauban.specs import choose
+from vauban.training.losses import simclr
 
 FEATURES = ("learned", "rotnet", "simclr")
 SOLVERS = ("adamw", "ridge", "self-training")
@@ -265,11 +266,8 @@ def _contrastive_loss(
     trainer: HeadTrainer, scores: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, step: int
 ) -> torch.Tensor:
     """Loss of SimCLR: which of the other augmented copies shows the same picture? [Chen2020]"""
-    points = functional.normalize(scores(trainer._augmented(torch.cat([x, x]), step)), dim=1)
-    similarity = points @ points.T / trainer.temperature
-    similarity.fill_diagonal_(-1e4)
-    partner = torch.arange(2 * len(x), device=x.device).roll(len(x))
-    return functional.cross_entropy(similarity, partner)
+    points = scores(trainer._augmented(torch.cat([x, x]), step))
+    return simclr(points.unflatten(0, (2, len(x))), trainer.temperature)
 
 
 def _to_device(module: nn.Module, device: str) -> nn.Module:
