@@ -86,10 +86,16 @@ def _spreads(text: str) -> tuple[float, ...]:
 _SCALE = {"mean": Parameter(_numbers, example="0.5"), "std": Parameter(_spreads, example="0.25")}
 
 
-def _parameters(*, channels: int, classes: int, size: int | None = None, **others: Parameter) -> dict[str, Parameter]:
-    sides = {"size": Parameter(_count, default=size)} if size else {}
-    counts = {"channels": Parameter(_count, default=channels), "classes": Parameter(_count, default=classes)}
-    return {**counts, **sides, **others, **_SCALE}
+def _counts(**parameters: int | Parameter) -> dict[str, Parameter]:
+    """Parameters in this order; a number stands for a count with that default."""
+    return {
+        key: Parameter(_count, default=value) if isinstance(value, int) else value for key, value in parameters.items()
+    }
+
+
+def _parameters(**parameters: int | Parameter) -> dict[str, Parameter]:
+    """Parameters of a classifier, which may also say how its inputs are normalised."""
+    return {**_counts(**parameters), **_SCALE}
 
 
 class ArchitectureRegistry(Registry[Architecture]):
@@ -117,7 +123,7 @@ ARCHITECTURES |= {
     ),
     "resnet50-cifar": Architecture(
         "vauban.models.resnet:resnet50_cifar",
-        _parameters(channels=3, classes=10, width=Parameter(_count, default=64)),
+        _parameters(channels=3, classes=10, width=64),
         "ResNet-50 for small pictures: 3x3 stem, no max-pool",
     ),
     "resnet50": Architecture(
@@ -137,20 +143,12 @@ ARCHITECTURES |= {
     ),
     "wideresnet-silu": Architecture(
         "vauban.models.wideresnet:wideresnet_silu",
-        _parameters(channels=3, classes=10, width=Parameter(_count, default=128), blocks=Parameter(_count, default=3)),
+        _parameters(channels=3, classes=10, width=128, blocks=3),
         "pre-activation wide ResNet with SiLU for CIFAR-10, 3x32x32, made for bf16 on GPUs",
     ),
     "vit": Architecture(
         "vauban.models.vit:vit",
-        _parameters(
-            channels=3,
-            classes=10,
-            size=32,
-            patch=Parameter(_count, default=4),
-            width=Parameter(_count, default=384),
-            depth=Parameter(_count, default=12),
-            heads=Parameter(_count, default=6),
-        ),
+        _parameters(channels=3, classes=10, size=32, patch=4, width=384, depth=12, heads=6),
         "vision transformer, patches of 4x4 (patch=16 for ImageNet), attention by SDPA",
     ),
     "wong-mnist": Architecture(
@@ -164,40 +162,26 @@ ARCHITECTURES |= {
             channels=2,
             classes=10,
             size=28,
-            band=Parameter(_count, default=2),
-            width=Parameter(_count, default=32),
+            band=2,
+            width=32,
             axis=Parameter(lambda text: choose("axis", text, ("column", "row")), default="column"),
         ),
         "convolutions along the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
     ),
     "mlp": Architecture(
         "vauban.models.mlp:mlp",
-        {
-            "features": Parameter(_count, default=784),
-            "classes": Parameter(_count, default=10),
-            "width": Parameter(_count, default=256),
-            "depth": Parameter(_count, default=2),
-            **_SCALE,
-        },
+        _parameters(features=784, classes=10, width=256, depth=2),
         "dense layers for tables of features; pictures are flattened",
     ),
     "dncnn": Architecture(
         "vauban.models.denoisers:dncnn",
-        {
-            "channels": Parameter(_count, default=3),
-            "depth": Parameter(_at_least(2), default=17),
-            "width": Parameter(_count, default=64),
-        },
+        _counts(channels=3, depth=Parameter(_at_least(2), default=17), width=64),
         "denoiser: convolutions that predict the noise; dncnn > resnet18 puts it in front of a classifier",
         denoises=True,
     ),
     "unet": Architecture(
         "vauban.models.denoisers:unet",
-        {
-            "channels": Parameter(_count, default=3),
-            "depth": Parameter(_count, default=2),
-            "width": Parameter(_count, default=32),
-        },
+        _counts(channels=3, depth=2, width=32),
         "denoiser: a small U-Net that predicts the noise",
         denoises=True,
     ),
