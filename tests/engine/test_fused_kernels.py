@@ -1,7 +1,4 @@
-"""Kernels of fused networks against the same in torch: on a GPU where there is one, else by Triton's interpreter.
-
-torch brings Triton along where it brings CUDA; elsewhere `make test-slow` fetches it.
-"""
+"""Kernels of fused networks against the same in torch: on a GPU where there is one, else by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ import sys
 import pytest
 import torch
 from torch.nn import functional
+from triton_here import DEVICE
 
 from vauban.engine.block_convolution import by_blocks
+from vauban.engine.fusing import kernels
 from vauban.engine.fusing.entry import Entry
 from vauban.engine.fusing.runner import FusedRunner
 from vauban.laws.gaussian import GaussianLaw
@@ -23,15 +22,6 @@ from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing.gaussian import Gaussian
 from vauban.smoothing.grid import grid_noise
 from vauban.smoothing.random import Stream, addresses, keys_of, words_of
-
-GPU = torch.cuda.is_available()
-if not GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
-sys.path.append(os.environ.get("TRITON_FOLDER", ""))
-pytest.importorskip("triton", reason="make test-slow has it")
-from vauban.engine.fusing import kernels  # noqa: E402
-
-DEVICE = torch.device("cuda" if GPU else "cpu")
 
 
 def entry(shape: tuple[int, int, int], stride: int = 2, scaled: bool = False) -> Entry:

@@ -1,12 +1,7 @@
-"""Kernels for sets of goals against the same in torch: on a GPU where there is one, else by Triton's interpreter.
-
-torch brings Triton along where it brings CUDA; elsewhere `make test-slow` fetches it.
-"""
+"""Kernels for sets of goals against the same in torch: on a GPU where there is one, else by Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +9,11 @@ import numpy as np
 import pytest
 import torch
 from stacks import some_sets
+from triton_here import DEVICE, GPU
 
+from vauban.rl.batched_seeds.networks import item_kernels
 from vauban.rl.batched_seeds.networks.items import Items
 
-GPU = torch.cuda.is_available()
-if not GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
-sys.path.append(os.environ.get("TRITON_FOLDER", ""))
-pytest.importorskip("triton", reason="make test-slow has it")
-from vauban.rl.batched_seeds.networks import item_kernels  # noqa: E402
-
-DEVICE = "cuda" if GPU else "cpu"
 KINDS = [torch.float32, torch.bfloat16]
 
 
