@@ -83,7 +83,7 @@ def test_copies_have_the_size_asked_for_and_depend_on_their_own_words(channels: 
     assert augmented(x, words(6)).shape == x.shape
 
 
-def test_a_whole_crop_without_changes_is_the_picture() -> None:
+def test_colours_stay_or_become_the_grey_of_their_brightness() -> None:
     x = torch.rand(4, 3, 8, 8) * 0.5 + 0.25
     still = torch.full((4, 6), 0.9)  # above both shares: colours as they are, not grey
     assert torch.allclose(recoloured(x, still), x, atol=1e-6)
