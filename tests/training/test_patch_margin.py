@@ -50,17 +50,22 @@ def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     return pictures.astype(np.uint8), labels
 
 
-def test_training_and_certifying_by_name(tmp_path: Path) -> None:
+def test_after_as_short_a_training_more_is_certified_than_without_it(tmp_path: Path) -> None:
+    """Over three trainings of four epochs; after longer ones both certify all of these pictures."""
     pictures, labels = digits(240)
-    certified = []
-    for name in ("noise", "patch-margin:side=2,weight=0.3,target=1,warm=0.3"):
-        out = tmp_path / f"{len(certified)}.safetensors"
-        recipe: dict[str, Any] = {"epochs": 6, "batch": 20, "lr": 0.01, "compile": False, "loss": name}
-        vb.train("band-cnn:width=4,band=1", (pictures, labels), "band:size=1", out=out, **recipe)
-        smoothed = vb.SmoothedClassifier(load(str(out), None, "cpu"), "band:size=1,threshold=0.3", num_classes=3)
-        certified.append(smoothed.certify(pictures, labels, progress=False).accuracy(2.0))
-    assert certified[1] >= certified[0]
-    assert certified[1] > 0.5
+    recipe: dict[str, Any] = {"epochs": 4, "batch": 20, "lr": 0.01, "compile": False}
+    means = []
+    for loss in ("noise", "patch-margin:side=2,weight=0.3,target=1,warm=0.3"):
+        certified = []
+        for seed in (1, 2, 3):
+            out = tmp_path / f"{len(means)}-{seed}.safetensors"
+            vb.train(
+                "band-cnn:width=4,band=1", (pictures, labels), "band:size=1", out=out, loss=loss, seed=seed, **recipe
+            )
+            smoothed = vb.SmoothedClassifier(load(str(out), None, "cpu"), "band:size=1,threshold=0.3", num_classes=3)
+            certified.append(smoothed.certify(pictures, labels, progress=False).accuracy(2.0))
+        means.append(np.mean(certified))
+    assert means[1] > means[0] + 0.1
 
 
 def test_it_refuses_what_has_no_list_of_views() -> None:
