@@ -7,8 +7,8 @@ import tarfile
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
+from made_cifar import binary_batches
 
 from vauban.runs.verify import verify_run
 
@@ -24,22 +24,12 @@ def script() -> ModuleType:
     return module
 
 
-def made_cifar(folder: Path) -> None:
-    """Noise in the layout of CIFAR-10's binary batches, 40 pictures each."""
-    draw = np.random.default_rng(0)
-    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        rows = draw.integers(0, 256, (40, 1 + 3072), dtype=np.uint8)
-        rows[:, 0] %= 10
-        (folder / f"{name}.bin").write_bytes(rows.tobytes())
-
-
 @pytest.mark.slow
 def test_it_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, folder = tmp_path / "cifar", tmp_path / "out"
-    data.mkdir()
-    made_cifar(data)
+    binary_batches(data)
     asked = [
         "cifar10.py",
         "--data",

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from made_cifar import binary_batches
 
 from vauban.errors import Incomplete
 from vauban.reproduce.entry import Entry, shipped
@@ -25,15 +25,10 @@ VOTES = {"n": 100, "n0": 20}
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in the layout of CIFAR-10's binary batches with 40 made pictures in each."""
-    folder = tmp_path_factory.mktemp("data") / "cifar-10-batches-bin"
-    folder.mkdir()
-    draw = np.random.default_rng(0)
-    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        labels = np.arange(40, dtype=np.uint8)[:, None] % 10
-        pixels = draw.integers(0, 256, (40, 3072), dtype=np.uint8)
-        (folder / f"{name}.bin").write_bytes(np.hstack([labels, pixels]).tobytes())
-    return folder.parent
+    """A folder of data sets with a made CIFAR-10."""
+    folder = tmp_path_factory.mktemp("data")
+    binary_batches(folder / "cifar-10-batches-bin")
+    return folder
 
 
 def tried(entry: Entry) -> Entry:
