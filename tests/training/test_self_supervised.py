@@ -164,6 +164,17 @@ def test_features_tell_bars_apart_that_were_never_labelled() -> None:
     assert agreement(trained.network) > max(0.8, agreement(random))
 
 
+class Backwards(torch.nn.Module):
+    """Assigns its last layer first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = torch.nn.Linear(192, 10), torch.nn.Linear(192, 192)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x.flatten(1)))
+
+
 def test_what_cannot_be_learned_from_is_refused() -> None:
     data = pictures()
     with pytest.raises(BadInput, match="leave it out"):
@@ -172,6 +183,8 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         vb.train(NETWORK, data)
     with pytest.raises(BadInput, match="does not end with a linear layer"):
         vb.train(torch.nn.Flatten(), data, loss="simclr")
+    with pytest.raises(BadInput, match="assign the layer last that is computed last"):
+        vb.train(Backwards(), data, loss="simclr")
     with pytest.raises(BadInput, match="one channel or three"):
         vb.train("mlp", np.zeros((4, 5), np.float32), loss="simclr")
     with pytest.raises(BadInput, match="mixup and cutmix"):

@@ -27,6 +27,12 @@ class Encoder(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         features: torch.Tensor = self.trunk(x)
+        if features.shape[1:] != (self.features,):
+            raise BadInput(
+                f"without {self.place}, its last linear layer in the order of assignment, {type(self.trunk).__name__} returns "
+                f"{list(features.shape)}, not what that layer takes, [{len(x)}, {self.features}]: assign the layer last that is "
+                "computed last"
+            )
         if not self.training:
             return features
         points: torch.Tensor = self.projector(features)
