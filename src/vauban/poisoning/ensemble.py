@@ -229,7 +229,7 @@ class Ensemble(VotingEnsemble):
         keep_votes: bool = False,
         on: str = "here",
     ) -> EnsembleVotes:
-        """The votes on the inputs `x` [m, ...]; `checkpoint` saves those of the first round, which also is what `on` is about."""
+        """See `VotingEnsemble.tally`. The second round of spread run-offs votes here, whatever `on`, and is not saved."""
         choose("aggregate", aggregate, AGGREGATES)
         spread, two_rounds = self.partition.spread, aggregate == "runoff"
         kept = keep_votes or spread > 1
