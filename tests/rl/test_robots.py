@@ -13,7 +13,7 @@ import torch
 from stable_baselines3 import HerReplayBuffer
 from worlds import batch_of
 
-from vauban.errors import BadInput
+from vauban.errors import BadInput, VaubanError
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import ContinuousSeek, WorldVecEnv
 from vauban.rl.recipes import Plan, make_agent, make_env, plan
@@ -139,6 +139,21 @@ def test_copies_in_processes_are_those_of_one_process() -> None:
         )
     finally:
         several.close()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_ends_the_training_in_words() -> None:
+    pytest.importorskip("gymnasium_robotics", reason="the extra robotics is not installed")
+    for call in ("step", "reset"):
+        env: Any = make_env(HAND, 2, workers=2)
+        try:
+            env.reset()
+            env._processes[1].kill()
+            env._processes[1].join()
+            with pytest.raises(VaubanError, match="goes on from the last checkpoint"):
+                env.step(np.zeros((2, 20), np.float32)) if call == "step" else env.reset()
+        finally:
+            env.close()
 
 
 @pytest.mark.slow

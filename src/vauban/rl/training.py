@@ -74,9 +74,9 @@ def train_seed(
     """Train one seed of a plan to its end; returns False if it was interrupted, after writing a checkpoint.
 
     Writes the learning curve to `seed-N.csv`, one line for each evaluation, and the trained agent to `seed-N.zip` in
-    Stable-Baselines3's format. A checkpoint is resumed; a complete seed is not trained again. A checkpoint is also written
-    every few minutes, so that a killed training loses no more than that. `workers`: processes that
-    simulate the environment, where it is a robot.
+    Stable-Baselines3's format. A checkpoint is resumed; a complete seed is not trained again. Checkpoints are also written in
+    between, from which a killed training goes on: `CHECKPOINT_SECONDS` after the last one, later where writing takes long.
+    `workers`: processes that simulate the environment, where it is a robot.
     """
     curve = curve_file(folder, seed)
     if is_complete(curve, plan.steps):

@@ -17,6 +17,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from vauban.errors import BadInput, MissingExtra, VaubanError
 
 
+_ENDED = (
+    "a process that simulates copies of the environment ended: what it printed above says why, or the system ended it for want "
+    "of memory; the same command goes on from the last checkpoint"
+)
+
+
 class SinglePrecision(gymnasium.ObservationWrapper):
     """Observations and goals as float32, half of what simulators give: a replay buffer of a million transitions halves too."""
 
@@ -74,14 +80,12 @@ class ProcessVecEnv(VecEnv):
             self._processes.append(process)
 
     def reset(self) -> Any:
-        for pipe, (first, last) in zip(self._pipes, self._parts, strict=True):
-            pipe.send(("reset", self._seeds[first:last]))
+        self._ask("reset", self._seeds)
         self._reset_seeds()
         return _joined([self._answer(pipe) for pipe in self._pipes])
 
     def step_async(self, actions: np.ndarray) -> None:
-        for pipe, (first, last) in zip(self._pipes, self._parts, strict=True):
-            pipe.send(("step", actions[first:last]))
+        self._ask("step", actions)
 
     def step_wait(self) -> Any:
         answers = [self._answer(pipe) for pipe in self._pipes]
@@ -118,13 +122,19 @@ class ProcessVecEnv(VecEnv):
     def get_images(self) -> Sequence[np.ndarray | None]:
         return [None] * self.num_envs
 
+    def _ask(self, what: str, given: Any) -> None:
+        """Send each process its part of what is given for all copies."""
+        try:
+            for pipe, (first, last) in zip(self._pipes, self._parts, strict=True):
+                pipe.send((what, given[first:last]))
+        except OSError:
+            raise VaubanError(_ENDED) from None
+
     def _answer(self, pipe: Any) -> Any:
         try:
             return pipe.recv()
-        except EOFError:
-            raise VaubanError(
-                "a process that simulates copies of the environment ended: what it printed above says why"
-            ) from None
+        except (EOFError, OSError):
+            raise VaubanError(_ENDED) from None
 
 
 def _joined(seen: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
