@@ -86,6 +86,8 @@ def test_weights_are_those_of_ridge_regression_and_noise_may_be_changed() -> Non
     assert other.flip == 0.1
     assert (other.certify(inputs).log_wrong <= certs.log_wrong).all()
     assert certs.accuracy(0) == (certs.radius >= 0).mean()
+    assert [len(some) for some in model.unsmoothed(inputs[:0])] == [0, 0]
+    assert len(model.certify(inputs[:0]).radius) == 0
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,12 @@ class SmoothedLabels:
             for start in range(0, len(given), _INPUTS)
             for alpha in self.weights(given[start : start + _INPUTS])
         ]
-        answers, radii = zip(*found, strict=True)
-        return np.array(answers, np.int64), np.array(radii, np.int64)
+        pairs = np.array(found, np.int64).reshape(len(given), 2)
+        return pairs[:, 0], pairs[:, 1]
 
     def bound(self, alpha: NDArray[np.float64]) -> tuple[int, float]:
-        """The likeliest answer of weights alpha [n], and log delta: an upper bound on the probability of any other; 0 if none."""
+        """The answer whose score is largest on average for weights alpha [n], and log delta: an upper bound on the probability of
+        any other; 0 if none."""
         sums = np.bincount(self.labels, alpha, self.num_classes)
         answer, keep = int(sums.argmax()), 1 - self.flip - self.other
         leads = np.delete(keep * (sums[answer] - sums), answer)
