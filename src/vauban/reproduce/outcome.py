@@ -91,8 +91,8 @@ def page(outcome: Outcome) -> str:
 LEARNED = ("point", "arm", "seeds", "steps", "area", "95 %", "IQM", "95 %", "at the end", "above the first", "chosen")
 _LEARNED_EXPLAINED = (
     "Area: the mean height of a curve over the steps that all arms of the point reached, mean over seeds; IQM: the mean of the "
-    "middle half of the seeds. Intervals: stratified bootstrap over seeds; of few seeds they are rough. What was "
-    "chosen was chosen by the area of other seeds than those reported."
+    "middle half of the seeds. Intervals: stratified bootstrap over seeds; of few seeds they are rough and tend to be too short. "
+    "What was chosen was chosen by the area of other seeds than those reported."
 )
 
 
