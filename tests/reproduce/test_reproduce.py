@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import vauban
 
 import vauban as vb
 from vauban.certificates import derive
-from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.reproduce.analytic import FIGURES
 from vauban.reproduce.comparing import measured
 from vauban.reproduce.entry import find
 from vauban.reproduce.running import Options, read_budget
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import Step, certify, chosen_inputs
+from vauban.reproduce.steps import Step, certify, chosen_inputs, use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -59,12 +58,6 @@ over = "sigma"
 x = [0.25, 0.5]
 y = [60.0, 50.0]
 """
-
-
-def vauban(*arguments: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 @pytest.fixture
@@ -188,9 +181,9 @@ def test_the_baseline_of_label_flips_is_drawn_beside_runs_of_ss_dpa(tmp_path: Pa
     from vauban.data import load
     from vauban.reproduce import label_flips
 
-    stored = Path(__file__).parents[2] / "results" / "poisoning" / "ss-dpa-1200"
-    if stored.is_dir():
-        shutil.copytree(stored, tmp_path / "ss-dpa-mnist" / "runs" / "partitions-1200")
+    stored, beside = Path(__file__).parents[2] / "results" / "poisoning", tmp_path / "ss-dpa-mnist"
+    shutil.copytree(stored / "ss-dpa-1200", beside / "runs" / "partitions-1200")
+    use([Step(find("ss-dpa-mnist"), beside, {"partitions": 3000})], {"partitions-3000": stored / "ss-dpa-3000"})
     small = {"train": load("mnist:split=train").select(limit=600), "test": load("mnist:split=test").select(limit=100)}
     monkeypatch.setattr(label_flips, "load", lambda text: small[text.partition("=")[2]])
     monkeypatch.setattr(label_flips, "EVERY", 5)
@@ -199,7 +192,7 @@ def test_the_baseline_of_label_flips_is_drawn_beside_runs_of_ss_dpa(tmp_path: Pa
     assert by_name["smoothed labels, q = 0.1: accuracy without flips, percent"] > 60
     assert by_name["smoothed labels, q = 0.1: median of certified flips"] > 0
     table = (tmp_path / "baseline" / "figure-7.1.csv").read_text().splitlines()
-    assert table[0].endswith("partitions-1200") or not stored.is_dir()
+    assert table[0].endswith("partitions-1200,partitions-3000")
     assert len(outcome.pictures) == 3
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from vauban.data import load
 from vauban.report.plots import COLOURS
-from vauban.reproduce.comparing import Compared
+from vauban.reproduce.comparing import Compared, finished
 from vauban.reproduce.drawing import new_figure, written
-from vauban.reproduce.entry import Entry
+from vauban.reproduce.entry import Entry, find
+from vauban.reproduce.steps import Step
 from vauban.runs.run import Run
 
 FLIPS = (0.1, 0.3, 0.5, 0.8)
@@ -31,8 +32,8 @@ Made = tuple[list[Compared], list[Path]]
 def label_flips(entry: Entry, out: Path) -> Made:
     """[Levine2023] Figure 7.1: certified accuracy of smoothed labels on MNIST against flipped labels, beside SS-DPA.
 
-    Features are histograms of gradients of upright digits, pooled: a fixed function of each picture, better than what the curves
-    in the thesis rest on, whose ridge is not known either.
+    Features are histograms of gradients of upright digits, pooled: a fixed function of each picture. The thesis's own features and
+    ridge are not known, so that its curves are not what is drawn here.
     """
     train, test = load("mnist:split=train"), load("mnist:split=test").select(EVERY)
     assert train.labels is not None
@@ -97,10 +98,11 @@ def digit_features(x: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _runs_beside(out: Path, flips: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """Certified accuracy of the runs of SS-DPA in the folder beside, by name; none if there is no such folder."""
+    beside = find(_BESIDE)
     curves = {}
-    for run in sorted((out.resolve().parent / _BESIDE / "runs").glob("*/seal.json")):
-        certs: Any = Run.open(run.parent).certificates()
-        curves[run.parent.name] = np.array([certs.accuracy(int(number)) for number in flips])
+    for step in finished([Step(beside, out.resolve().parent / _BESIDE, point) for point in beside.points()]):
+        certs: Any = Run.open(step.run).certificates()
+        curves[step.name] = np.array([certs.accuracy(int(number)) for number in flips])
     return curves
 
 
