@@ -337,6 +337,9 @@ def test_a_model_that_is_changed_between_two_calls_is_checked_anew() -> None:
     with torch.no_grad():
         model.weight.fill_(2.0)
     smoothed.certify(X, [0, 1], n=300, alpha=0.01, seed=1)
+    model.forward = lambda views: plain(views) - plain(views).mean(0)  # type: ignore[method-assign]
+    with pytest.raises(BadInput, match="depends on the other views"):
+        smoothed.certify(X, [0, 1], n=300, alpha=0.01, seed=1)
 
 
 def test_a_model_that_exact_claims_refused_is_refused_again() -> None:
