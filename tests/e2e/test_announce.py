@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from commands import vauban as run_words
 
 import vauban as vb
-from vauban.cli import app
 from vauban.data import Dataset, load
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import write_json
@@ -30,10 +29,7 @@ COMMAND = "certify --smoothing gaussian:sigma=0.5 --every 2000 --limit 4 -n 200 
 
 
 def vauban(command: str, *more: str | Path, code: int = 0) -> str:
-    """Run a command in this process, expect its exit code, and return what it printed (its errors, if it was to fail)."""
-    done = CliRunner().invoke(app, [*command.split(), *map(str, more)])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
+    return run_words(*command.split(), *more, code=code)
 
 
 def announced(folder: Path) -> str:
@@ -292,7 +288,7 @@ def test_poisoning_runs_have_no_noise_to_announce() -> None:
         verify_run(poisoning, announced="0" * 64, nonce=NONCE)
     with pytest.raises(RunRefused, match="no selection to compare"):
         verify_run(poisoning, data=world()[1])
-    assert CliRunner().invoke(app, ["poison", "certify", "--announce"]).exit_code == 2
+    vauban("poison certify --announce", code=2)
 
 
 @pytest.mark.slow

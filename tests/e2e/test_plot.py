@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from commands import vauban
 
 import vauban as vb
 from vauban import models
-from vauban.cli import app
 
 pytest.importorskip("matplotlib")
-
-
-def vauban(*arguments: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 @pytest.fixture

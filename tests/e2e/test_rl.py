@@ -14,9 +14,8 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from typer.testing import CliRunner
+from commands import vauban
 
-from vauban.cli import app
 from vauban.rl.curves import read_rows
 from vauban.rl.envs import ENVIRONMENTS
 
@@ -73,13 +72,6 @@ def script(tmp_path: Path) -> Iterator[Path]:
     ENVIRONMENTS.clear()
     ENVIRONMENTS.update(before)
     gymnasium.registry.pop("Mine-v0")
-
-
-def vauban(*words: str | Path, code: int = 0) -> str:
-    """Run a command in this process; what it printed, or its errors if it was to fail."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 @pytest.mark.slow

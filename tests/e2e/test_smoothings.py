@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commands import vauban
 
 from vauban.bench.certificates import SMOOTHINGS as AT_IMAGENET_SIZE
 from vauban.bench.exact import SMOOTHINGS as EXACT_RATES
-from vauban.cli import app
 from vauban.laws import LAWS
 from vauban.smoothing import SMOOTHINGS
 from vauban.specs import Spec
@@ -47,12 +46,6 @@ QUICK = ("gaussian:sigma=0.25", "splitting:sigma=0.25")
 
 def some_slow(specs: Iterable[str]) -> list[Any]:
     return [pytest.param(spec, marks=[] if spec in QUICK else [pytest.mark.slow]) for spec in specs]
-
-
-def vauban(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 def test_every_law_has_its_views_and_is_tried_here_and_in_the_bench() -> None:

@@ -10,20 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import vauban
 
-from vauban.cli import app
 from vauban.runs.verify import verify_run
 
 MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from vauban.cli import main; main()"
 SIGMA = ["--smoothing", "gaussian:sigma=0.5"]
 SOME = [*SIGMA, "--every", "500", "--limit", "8", "--seed", "1"]
-
-
-def vauban(*arguments: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
 
 
 def test_target_certifies_with_few_votes_and_verifies(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import vauban as run_words
 from torch import nn
-from typer.testing import CliRunner
 
 import vauban as vb
 from vauban import models
-from vauban.cli import app
 from vauban.data import Dataset, load
 from vauban.errors import BadInput, RunRefused
 from vauban.models.denoised import Denoised
@@ -265,9 +264,7 @@ def _saved(path: Path, model: models.LoadedModel) -> Path:
 
 
 def vauban(command: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, shlex.split(command))
-    assert done.exit_code == code, f"exit {done.exit_code}\n{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done.stdout if code == 0 else done.stderr
+    return run_words(*shlex.split(command), code=code)
 
 
 @pytest.fixture
