@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from worlds import batch_of
 from vauban.errors import BadInput, VaubanError
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.envs import ContinuousSeek, WorldVecEnv
+from vauban.rl.evaluating import _play_others
 from vauban.rl.recipes import Plan, make_agent, make_env, plan
 from vauban.rl.robots import NormalisedGoals, RobotDDPG, robot_defaults, robot_lengths
 from vauban.rl.seeds import train_seeds, workers_each
@@ -99,6 +101,36 @@ def test_the_gradient_loss_changes_the_critic_and_other_rewards_are_refused() ->
         robot(random_actions=1.5)
     with pytest.raises(BadInput, match="it is for robots"):
         plan("robot-ddpg", "ContinuousSeek-v0:dim=2", {}, None, None, None)
+
+
+class TwoCopies:
+    """Two copies whose episodes take two and three steps of reward 1; every second episode of a copy succeeds."""
+
+    num_envs = 2
+
+    def __init__(self) -> None:
+        self.steps, self.episodes = np.zeros(2, int), np.zeros(2, int)
+
+    def seed(self, seed: int) -> None:
+        self.seeded = seed
+
+    def reset(self) -> np.ndarray:
+        return self.steps
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        self.steps += 1
+        over = self.steps == [2, 3]
+        self.steps[over] = 0
+        self.episodes += over
+        infos = [{"is_success": self.episodes[copy] % 2} if over[copy] else {} for copy in range(2)]
+        return self.steps, np.ones(2), over, infos
+
+
+def test_copies_share_the_episodes_of_an_evaluation() -> None:
+    """Five episodes: two of the first copy, of which one succeeds, and three of the second, of which two do."""
+    env, agent = TwoCopies(), SimpleNamespace(predict=lambda seen, deterministic: (seen, None))
+    assert _play_others(agent, env, 5, 7) == (3 / 5, (2 * 2 + 3 * 3) / 5)  # type: ignore[arg-type]
+    assert env.seeded == 7
 
 
 def test_lengths_and_settings_are_those_of_the_paper() -> None:
