@@ -75,7 +75,9 @@ def over_trainings(
 ) -> list[TrainedSeveralTimes]:
     """One row for every `seeds` lines in turn, which must be of one run each and differ in nothing but their model's weights."""
     if seeds < 2:
-        raise BadInput(f"--seeds {seeds}: a mean over trainings needs 2 or more; leave --seeds out to compare single runs")
+        raise BadInput(
+            f"--seeds {seeds}: a mean over trainings needs 2 or more; leave --seeds out to compare single runs"
+        )
     if left := len(lines) % seeds:
         raise BadInput(
             f"--seeds {seeds} with {len(lines)} runs: each way of training needs {seeds} of them, one after the other, and the "

@@ -32,8 +32,8 @@ Made = tuple[list[Compared], list[Path]]
 def label_flips(entry: Entry, out: Path) -> Made:
     """[Levine2023] Figure 7.1: certified accuracy of smoothed labels on MNIST against flipped labels, beside SS-DPA.
 
-    Features are histograms of gradients of upright digits, pooled: a fixed function of each picture. The thesis's own features and
-    ridge are not known, so that its curves are not what is drawn here.
+    Features are histograms of gradients of upright digits, pooled: a fixed function of each picture. Features and ridge of the
+    thesis are not known, so that its curves are not what is drawn here.
     """
     train, test = load("mnist:split=train"), load("mnist:split=test").select(EVERY)
     assert train.labels is not None

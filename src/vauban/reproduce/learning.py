@@ -137,7 +137,8 @@ def seeds_of(entry: Entry, asked: int | None) -> tuple[tuple[int, ...], tuple[in
     count, choosing = asked or int(entry.rl.get("seeds", 5)), int(entry.rl.get("choose_seeds", 3))
     if count > FIRST_CHOOSING_SEED:
         raise BadInput(
-            f"--seeds {count}: seeds from {FIRST_CHOOSING_SEED} on choose and are not reported; give {FIRST_CHOOSING_SEED} or fewer"
+            f"--seeds {count}: seeds from {FIRST_CHOOSING_SEED} on choose and are not reported; give {FIRST_CHOOSING_SEED} or "
+            "fewer"
         )
     return tuple(range(count)), tuple(range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + choosing))
 

@@ -16,7 +16,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from vauban.errors import BadInput, MissingExtra, VaubanError
 
-
 _ENDED = (
     "a process that simulates copies of the environment ended: what it printed above says why, or the system ended it for want "
     "of memory; the same command goes on from the last checkpoint"
