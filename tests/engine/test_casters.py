@@ -107,6 +107,23 @@ def test_a_failure_in_a_thread_is_the_callers(half_spaces: Model) -> None:
             future.result(60)
 
 
+def test_a_caller_who_leaves_does_not_end_a_thread(half_spaces: Model) -> None:
+    one, begun, go_on, called = sampler(Wrapped(half_spaces)), threading.Event(), threading.Event(), []
+
+    def hold(_: Sampler) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    with casting(one.network, 1) as (casters, _):
+        held, left, late = (casters.use(one, function) for function in (hold, called.append, lambda s: s.rows))
+        assert begun.wait(60)
+        assert left.cancel()
+        assert not held.cancel()  # it has begun, and its thread will tell it the result
+        go_on.set()
+        assert late.result(60) == one.rows
+        assert not called
+
+
 def test_functions_random_models_and_other_devices_are_not_copied(half_spaces: Model) -> None:
     cpu = torch.device("cpu")
     assert can_be_copied(Network(Wrapped(half_spaces), cpu))

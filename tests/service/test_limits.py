@@ -12,13 +12,16 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
-from service_world import BRIGHT, World, service
+from service_world import BRIGHT, World, half_spaces, service
 
 from vauban.client import Client, ServiceError
+from vauban.engine.network import Network
 from vauban.errors import BadInput
 from vauban.service.decoding import read_array, read_input, read_inputs
 from vauban.service.settings import Limits
+from vauban.service.voting import SharedVoting
 
 TOKEN = "a token for tests"
 LIMITS = Limits(
@@ -129,6 +132,26 @@ def test_a_caller_that_leaves_frees_its_place(world: World) -> None:
                 break
             time.sleep(0.02)
     assert world.desk.in_progress == 0
+
+
+def test_a_caller_that_leaves_while_the_model_is_used_does_not_stop_the_service() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        begun.set()
+        return go_on.wait(60)
+
+    voting = SharedVoting()
+    voting.start(Network(half_spaces, torch.device("cpu")))
+    try:
+        held, left, late = voting.call(hold), voting.call(lambda: 1), voting.call(lambda: 2)
+        assert begun.wait(60)
+        assert left.cancel()  # what asyncio.wrap_future does where its task is cancelled
+        assert not held.cancel()
+        go_on.set()
+        assert (held.result(60), late.result(60)) == (True, 2)
+    finally:
+        voting.close()
 
 
 def test_pictures_are_decoded_with_limits(world: World) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REPEATS = 3  # shapes that every network casts when they are tried together
+
+
+def fulfil(future: Future[Any], function: Callable[[], Any]) -> None:
+    """Call a function for whoever waits for the future; it is not called where they cancelled it, as a caller who leaves does."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except Exception as problem:
+        future.set_exception(problem)
 
 
 def can_be_copied(network: Network) -> bool:
@@ -108,8 +119,5 @@ class Casters:
         torch.set_num_threads(self._threads)
         while (asked := self._asked.get()) is not None:
             function, future = asked
-            try:
-                future.set_result(function(number))
-            except Exception as problem:
-                future.set_exception(problem)
+            fulfil(future, partial(function, number))
             self._on_cast()

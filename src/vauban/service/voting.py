@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from vauban.engine.casters import Casters
+from vauban.engine.casters import Casters, fulfil
 from vauban.engine.network import Network
 from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import VotingJob
@@ -206,7 +206,7 @@ class SharedVoting:
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lanes: dict[Any, Lane] = {}
         self._lanes_lock = threading.Lock()
-        self._closing = self._stirred = self._due = False
+        self._closing = self._woken = self._due = False
         self.workers, self.casters = workers, None  # type: int, Casters | None
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
         self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
@@ -242,7 +242,7 @@ class SharedVoting:
             return
         ticket.cancelled = True
         with self._wake:
-            self._stirred = True
+            self._woken = True
             self._wake.notify()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -299,9 +299,9 @@ class SharedVoting:
     def _loop(self) -> None:
         while True:
             with self._wake:
-                while not (self._stirred or self._arrived or self._calls or self._closing) and self._idle:
+                while not (self._woken or self._arrived or self._calls or self._closing) and self._idle:
                     self._wake.wait()
-                self._stirred = False
+                self._woken = False
                 arrived, self._arrived = self._arrived, []
                 calls, self._calls = self._calls, []
                 if self._closing:
@@ -325,7 +325,7 @@ class SharedVoting:
 
     def _answer(self, calls: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
         for function, future in calls:
-            _call(function, future)
+            fulfil(future, function)
 
     def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
         """Take jobs in, and let every lane do what it can. Whoever has cast a shape calls it too, since waking another thread
@@ -349,7 +349,8 @@ class SharedVoting:
         for ticket in tickets:
             ticket.tell(_stopping())
         for _, future in calls:
-            future.set_exception(_stopping())
+            if future.set_running_or_notify_cancel():
+                future.set_exception(_stopping())
 
     def _enter(self, ticket: Ticket) -> None:
         sampler = ticket.job.sampler
@@ -380,10 +381,3 @@ class SharedVoting:
 
 def _stopping() -> Stopping:
     return Stopping("the service is stopping: ask again in a moment")
-
-
-def _call(function: Callable[[], Any], future: Future[Any]) -> None:
-    try:
-        future.set_result(function())
-    except Exception as problem:
-        future.set_exception(problem)
