@@ -111,7 +111,7 @@ class Client:
             connection.close()
 
     def batch(self, x: Any, y: Any = None, **asked: Any) -> RemoteBatch:
-        """Certify inputs [m, ...], of labels [m] if given, in the background; `asked`: n, alpha, radius."""
+        """Certify inputs [m, ...], of labels [m] if given, in the background; `asked`: n, alpha, radius, k."""
         content = _array(x) + (b"" if y is None else _array(np.asarray(y, dtype=np.int64)))
         return RemoteBatch(self, self._json("POST", "/batch", asked, content, "application/x-npy")["id"])
 

@@ -56,6 +56,25 @@ def test_a_batch_is_a_run_that_verifies_and_replays(tmp_path: Path) -> None:
         assert early.save(tmp_path / "early").verify()
 
 
+def test_a_batch_certifies_the_top_k_of_given_labels(tmp_path: Path) -> None:
+    dark = np.full((2, 1, 2, 2), 40, dtype=np.uint8)  # label 1 is the second of three
+    with service(tmp_path / "served") as world:
+        first, top = (world.client.batch(dark, [1, 1], n=1_000, k=k) for k in (1, 2))
+        first.wait(300)
+        top.wait(300)
+        assert all(claim["abstained"] for claim in first.claims()["claims"])
+        assert all(claim["radius"] is not None for claim in top.claims()["claims"])
+        run = top.save(tmp_path / "run")
+        assert run.verify().inputs == 2
+        assert run.certificates().k == 2
+        with pytest.raises(ServiceError, match="422.*k=2.*given labels"):
+            world.client.batch(dark, k=2)
+    with service(tmp_path / "exact", smoothing="splitting:sigma=0.3") as world:
+        batch = world.client.batch(dark, k=2)
+        batch.wait(300)
+        assert batch.save(tmp_path / "exact-run").certificates().k == 2
+
+
 def test_requests_are_answered_while_a_batch_votes_and_it_can_be_cancelled(tmp_path: Path) -> None:
     with service(tmp_path / "served") as world:
         batch = world.client.batch(PICTURES, n=1_000_000)

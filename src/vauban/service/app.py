@@ -246,7 +246,7 @@ def _sse(event: Event) -> bytes:
 
 
 def _add_batch(api: FastAPI, desk: Desk) -> None:
-    served, limits = desk.served, desk.limits
+    served, limits, classes = desk.served, desk.limits, desk.served.smoothed.num_classes
     body = batch_body(served.shape, served.smoothed.input_range, limits.batch_inputs)
 
     @api.post(
@@ -261,13 +261,17 @@ def _add_batch(api: FastAPI, desk: Desk) -> None:
         n: Annotated[int, Query(ge=1000, le=limits.batch_votes, description="votes for each input, at most")] = 10_000,
         alpha: Alpha = 0.001,
         radius: Annotated[float | None, Query(gt=0, description="stop each input once this radius is decided")] = None,
+        k: Annotated[int, Query(ge=1, lt=classes, description="certify that labels stay among the top k")] = 1,
     ) -> Any:
-        """Certify many inputs in the background, as a run that survives a restart."""
+        """Certify many inputs in the background, as a run that survives a restart.
+
+        Above k=1 a sampled smoothing needs labels, after the inputs in the body.
+        """
         kind, content = media_type(request.headers.get("content-type")), await request.body()
         inputs, labels = await asyncio.to_thread(read_inputs, content, kind, served.shape)
         if len(inputs) > limits.batch_inputs:
             raise BadInput(f"{len(inputs)} inputs: a batch has at most {limits.batch_inputs}; send several")
-        settings = await asyncio.to_thread(desk.batch_settings, inputs, labels, n, alpha, radius)
+        settings = await asyncio.to_thread(desk.batch_settings, inputs, labels, n, alpha, radius, k)
         arrays = {"inputs.npy": array_bytes(inputs)}
         if labels is not None:
             arrays["labels.npy"] = array_bytes(np.array(labels, dtype=np.int64))

@@ -135,15 +135,17 @@ class Desk:
         except VaubanError as problem:
             return {"id": None, "detail": str(problem)}
 
-    def batch_settings(self, inputs: Any, labels: Any, n: int, alpha: float, radius: float | None) -> dict[str, Any]:
+    def batch_settings(
+        self, inputs: Any, labels: Any, n: int, alpha: float, radius: float | None, k: int = 1
+    ) -> dict[str, Any]:
         """The settings of a batch for `certify`, checked before it is taken."""
         smoothed = self.served.smoothed
         batch, law = smoothed.collect(inputs, labels), smoothed.smoothing.law
         label = "votes" if labels is None else "given"
         if self.served.exact:
-            return {"label": label}
+            return {"label": label, "k": k}
         stop = "fixed" if radius is None else f"target:radius={radius!r}"
-        asked: dict[str, Any] = {"n": n, "alpha": alpha, "stop": stop, "label": label}
+        asked: dict[str, Any] = {"n": n, "alpha": alpha, "stop": stop, "label": label, "k": k}
         settings = CertifySettings.of(law, smoothed.num_classes, **asked)
         _ = method_for(settings, law, smoothed.num_classes, batch.shape, smoothed.deviation(batch.inputs))
         return asked
