@@ -73,3 +73,22 @@ def test_tables_are_printed_and_other_names_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadInput, match="whose networks are resnet18"):
         chosen("networks", ["mlp"])
     assert {row.model for row in chosen("smoothings", ["cnn-small"])} == {"cnn-small"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--within", "5"), "--within 5.0 is for --table alone: name a table"),
+        (("--out", "votes.jsonl"), "--out votes.jsonl is for --table alone"),
+        (("--table", "networks", "--smoothing", "laplace:sigma=1"), "--smoothing laplace:sigma=1 with --table"),
+        (("--table", "networks", "--batch", "4"), "--batch 4 with --table"),
+    ],
+)
+def test_an_option_that_would_not_be_read_is_refused(given: tuple[str, ...], said: str) -> None:
+    answer = CliRunner().invoke(app, ["bench", "certify", "--device", "cpu", *given])
+    assert answer.exit_code == 2
+    assert said in " ".join(answer.output.split())
+
+
+def test_the_help_says_that_a_row_is_finished() -> None:
+    assert "one that has begun is finished" in " ".join(CliRunner().invoke(app, ["bench", "certify", "--help"]).output.split())

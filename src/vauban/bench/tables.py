@@ -85,7 +85,7 @@ class Setting:
 def chosen(table: str, models: Sequence[str] | None) -> list[Row]:
     """The rows of a table; with `models` those of these networks, which the table of smoothings takes in place of its own."""
     if table not in TABLES:
-        raise BadInput(f"table {table!r}: {' or '.join(TABLES)}")
+        raise BadInput(f"there is no table {table!r}: give {' or '.join(TABLES)}")
     rows = TABLES[table]
     if not models:
         return list(rows)

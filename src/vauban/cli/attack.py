@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,9 @@ def attack(
         str | None,
         typer.Option(help="for all inputs: a time (60s, 5min, 2h) or a number of views (2000000) [no limit]"),
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="attack each input to the end or not at all, as many as --budget is enough for")
+    ] = False,
     threat: Annotated[
         str | None, typer.Option(help="distance to make small; certificates are converted [the run's]")
     ] = None,
@@ -85,6 +89,7 @@ def attack(
         attacks=attacks or (),
         threat=threat,
         budget=budget,
+        whole=whole,
         k=k,
         views=views,
         votes=votes,
@@ -133,7 +138,9 @@ def _subject(
         "device": device,
     }
     if smoothing == NONE:
-        smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
+        with warnings.catch_warnings():  # the model is attacked without this smoothing
+            warnings.filterwarnings("ignore", "the model was trained on views")
+            smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
         return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device}
     smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision)  # type: ignore[arg-type]
     return smoothed, {"data": inputs}

@@ -9,7 +9,7 @@ import typer
 
 from vauban.cli import common
 from vauban.cli.bench_serve import serve
-from vauban.cli.bench_tables import tables
+from vauban.cli.bench_tables import refuse_unread, tables
 from vauban.cli.bench_train import train
 from vauban.cli.common import example
 
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(serve)
+
+_SMOOTHING = "gaussian:sigma=0.5"
 
 
 @app.command()
@@ -30,7 +32,7 @@ def certify(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="architecture, random weights; repeatable")
     ] = None,
-    smoothing: common.SmoothingOption = "gaussian:sigma=0.5",
+    smoothing: common.SmoothingOption = _SMOOTHING,
     rows: Annotated[int | None, typer.Option(min=1, help="compute shape, views per forward pass [by size]")] = None,
     seconds: Annotated[float, typer.Option(help="seconds for each variant of each model")] = 20.0,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead")] = "auto",
@@ -40,10 +42,13 @@ def certify(
     compile: common.CompileOption = False,
     tune: common.TuneOption = False,
     table: Annotated[
-        list[str] | None, typer.Option(help="whole tables, networks and smoothings (sampled and exact); repeatable")
+        list[str] | None, typer.Option(help="a whole table, networks or smoothings (sampled and exact); repeatable")
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="side of the pictures of --table [by network]")] = None,
-    within: Annotated[float | None, typer.Option(help="rows of --table begin within so many seconds [all]")] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(help="no row of --table begins after so many seconds; one that has begun is finished [no limit]"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="append the rows of --table to this file as they come")] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -52,6 +57,8 @@ def certify(
     from vauban.cli.build import read_in_flight
 
     where, how = common.pick_device(device), "tuned" if tune else compile
+    of_tables = {"--size": (size, None), "--within": (within, None), "--out": (out, None)}
+    refuse_unread(table, of_tables, {"--smoothing": (smoothing, _SMOOTHING), "--batch": (batch, "auto")})
     if table:
         setting = {"precision": precision, "compile": how, "seconds": seconds, "rows": rows, "size": size}
         tables(table, model, within, out, json, device=where, backend=backend, **setting)

@@ -8,6 +8,19 @@ from typing import Any
 from vauban.cli import common
 
 
+def refuse_unread(
+    table: list[str] | None, with_table: dict[str, tuple[Any, Any]], without: dict[str, tuple[Any, Any]]
+) -> None:
+    """Refuse an option of `vauban bench certify` that would not be read: one of `with_table` without --table, one of `without`
+    with it. Each is given as its value and its default."""
+    from vauban.errors import BadInput
+
+    for name, (value, default) in (without if table else with_table).items():
+        if value != default:
+            why = "with --table, whose rows have their own: leave it out" if table else "is for --table alone: name a table"
+            raise BadInput(f"{name} {value} {why}")
+
+
 def tables(
     names: list[str], models: list[str] | None, within: float | None, out: Path | None, json: bool, **setting: Any
 ) -> None:
