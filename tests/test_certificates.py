@@ -208,6 +208,8 @@ def test_the_average_radius_counts_abstentions_and_wrong_labels_as_zero() -> Non
     area = np.mean([certs.accuracy(r) for r in np.linspace(0, 1, 1_001)])  # the area below the curve
     assert certs.average_radius == pytest.approx(area, abs=1e-3)
     assert claims([np.inf, 0.4], [0, 0], [1, 0]).average_radius == 0.2
+    assert ["average radius", "0.3", ""] in summary_rows(claims([1.0] * 3 + [0.0] * 7, [0] * 10, [0] * 10).summary([0]))
+    assert ["average radius", "0.1999", ""] in summary_rows(claims([0.19999, 0.2], [0, 0], [0, 0]).summary([0]))
     infinite = claims([np.inf, 0.4, 0.4], [0, 0, 0], [0, 0, 0])
     assert np.isnan(infinite.average_radius)
     assert ["average radius", "none: a radius is infinite", ""] in summary_rows(infinite.summary([0]))

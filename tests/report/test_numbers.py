@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -15,8 +16,19 @@ from vauban.cli import plan as plans
 from vauban.errors import BadInput
 from vauban.laws.gaussian import GaussianLaw
 from vauban.planning import CertifyPlan, RadiusTest
+from vauban.report.attack_tables import rows as attack_rows
 from vauban.report.curve import figure
-from vauban.report.numbers import asked_radius, confidence, needed_probability, percent, rounded_up, short_radius, total
+from vauban.report.numbers import (
+    asked_radius,
+    confidence,
+    mean_radius,
+    needed_probability,
+    percent,
+    rounded_up,
+    short_distance,
+    short_radius,
+    total,
+)
 from vauban.report.summary import headers, rows
 
 
@@ -34,6 +46,23 @@ def test_radii_are_rounded_down_and_by_little(radius: float) -> None:
     assert float(asked_radius(radius)) == radius or Fraction(radius) - Fraction(asked_radius(radius)) <= Fraction(
         1, 10**9
     )
+
+
+@example(138.46067)
+@example(0.1)
+@example(0.9999999999999999)
+@given(st.floats(1e-12, 1e9))
+def test_means_are_rounded_down_and_distances_of_attacks_up(value: float) -> None:
+    little = Fraction(value) / 999
+    assert float(Fraction(mean_radius(value))) <= value < Fraction(mean_radius(value)) + little
+    assert value <= float(Fraction(short_distance(value))) < value + little
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**4))
+def test_the_mean_of_whole_numbers_is_not_cut_below_itself(total: int, inputs: int) -> None:
+    shown = Fraction(mean_radius(total / inputs))
+    assert shown <= Fraction(total, inputs)
+    assert shown == Fraction(total, inputs) or 10**4 % inputs
 
 
 def test_radii_that_were_asked_for_are_shown_as_they_were_written() -> None:
@@ -156,3 +185,10 @@ def test_a_plan_shows_radii_as_asked_for_and_needed_probabilities_below_one() ->
         tests=[RadiusTest(0.3, 1 - 1e-9, [10, 99], 10)],
     )
     assert plans._tests(made)[0][0].startswith("radius 0.3: probability above 1 - 9.99e-10;")
+
+
+def test_the_table_of_attacks_rounds_distances_up() -> None:
+    found = {"curve": [], "median_distance": 0.50001, "median_gap": 0.20001, "found": 1, "attacked": 1, "views": 1}
+    summary = found | {"wrong_already": 0, "only_abstentions": 0}
+    lines = {line[0]: line[-1] for line in attack_rows(SimpleNamespace(certs=()), summary)}  # type: ignore[arg-type]
+    assert (lines["median distance where found"], lines["median gap, distance less radius"]) == ("0.5001", "0.2001")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vauban.report.numbers import asked_radius, percent, short_radius
+from vauban.report.numbers import asked_radius, percent, short_distance
 from vauban.report.summary import round_numbers
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
         lines.append(["of these wrong without any change", *blank, str(summary["wrong_already"])])
     if summary["only_abstentions"]:
         lines.append(["found, but fresh votes only abstain", *blank, str(summary["only_abstentions"])])
-    lines.append(["median distance where found", *blank, "none" if median is None else short_radius(median)])
+    lines.append(["median distance where found", *blank, "none" if median is None else short_distance(median)])
     if both:
         gap = summary["median_gap"]
-        lines.append(["median gap, distance less radius", "", "none" if gap is None else short_radius(gap)])
+        lines.append(["median gap, distance less radius", "", "none" if gap is None else short_distance(gap)])
     lines.append(["views", *blank, f"{summary['views']:,}"])
     return lines
 

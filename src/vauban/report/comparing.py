@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vauban.certificates import Claims
 from vauban.report.lines import Line
-from vauban.report.numbers import asked_radius, percent, short_radius
+from vauban.report.numbers import asked_radius, mean_radius, percent, short_radius
 from vauban.report.summary import number_or_none, round_numbers
 
 
@@ -86,8 +86,9 @@ def table_rows(rows: Sequence[ComparedRun]) -> list[list[str]]:
     for row in rows:
         shares = ["" if share is None else percent(share) for share in (row.clean, row.base)]
         none = "" if row.clean is None else "none"
-        middle = [none if radius is None else short_radius(radius) for radius in (row.median, row.average)]
-        lines.append([row.label, *shares, *middle, *map(percent, row.certified)])
+        median = none if row.median is None else short_radius(row.median)
+        average = none if row.average is None else mean_radius(row.average)
+        lines.append([row.label, *shares, median, average, *map(percent, row.certified)])
         if row.against is not None:
             gaps = [f"{100 * gap:+.2f} ± {100 * error:.2f}" for gap, error in row.against]
             lines.append(["  against the first", "", "", "", "", *gaps])

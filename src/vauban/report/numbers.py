@@ -1,4 +1,5 @@
-"""Numbers as text, rounded to the safe side: radii and shares down, needed probabilities up, a confidence never to 1."""
+"""Numbers as text, rounded to the safe side: radii, their means and shares down, distances of attacks and needed probabilities
+up, a confidence never to 1."""
 
 from __future__ import annotations
 
@@ -33,8 +34,29 @@ def short_radius(radius: float) -> str:
     >>> short_radius(138.46067), short_radius(0.0151559)
     ('138.4606', '0.01515')
     """
-    exact = Decimal(radius)
-    return _trimmed(floor_text(radius, Decimal(1).scaleb(min(-4, exact.adjusted() - 3) if exact else 0)))
+    return _trimmed(floor_text(radius, _short_step(radius)))
+
+
+def short_distance(distance: float) -> str:
+    """A distance at which an attack succeeded, for a table, with the digits of `short_radius`: rounded up, since it bounds radii
+    from above; 0.1, whose float is a little more, is 0.1.
+
+    >>> short_distance(138.46067), short_distance(0.1), short_distance(0.0151559)
+    ('138.4607', '0.1', '0.01516')
+    """
+    written = Decimal(repr(float(distance)))
+    return _trimmed(format(written.quantize(_short_step(distance), ROUND_CEILING, _WIDE), "f"))
+
+
+def mean_radius(mean: float) -> str:
+    """A mean of radii for a table, with the digits of `short_radius`: rounded down, so that it is never more than what is proven.
+    The mean of whole numbers is rounded exactly, as if it had never been a float: 3 / 10 is 0.3 and not 0.2999.
+
+    >>> mean_radius(3 / 10), mean_radius(0.92199), mean_radius(0.0151559)
+    ('0.3', '0.9219', '0.01515')
+    """
+    step = _short_step(mean)
+    return _trimmed(format(Decimal(_counted(mean) / Fraction(step) // 1) * step, "f"))
 
 
 def asked_radius(radius: float) -> str:
@@ -54,9 +76,7 @@ def percent(fraction: float) -> str:
     >>> percent(29 / 100), percent(0.9999999999999)
     ('29.00 %', '99.99 %')
     """
-    share = Fraction(fraction).limit_denominator(_MOST_INPUTS)
-    exact = share if float(share) == fraction else Fraction(fraction)
-    hundredths = exact * 10_000 // 1
+    hundredths = _counted(fraction) * 10_000 // 1
     return f"{Decimal(hundredths).scaleb(-2):.2f} %"
 
 
@@ -104,6 +124,18 @@ def needed_probability(p: float) -> str:
         return text
     rest = _WIDE.subtract(Decimal(1), Decimal(p))
     return f"1 - {rest.quantize(Decimal(1).scaleb(rest.adjusted() - 2), ROUND_FLOOR, _WIDE):.2e}"
+
+
+def _short_step(number: float) -> Decimal:
+    """What a number in a table is rounded to: four decimals, or four significant digits where those are more."""
+    exact = Decimal(number)
+    return Decimal(1).scaleb(min(-4, exact.adjusted() - 3) if exact else 0)
+
+
+def _counted(value: float) -> Fraction:
+    """The quotient of a count and a number of inputs that this float is nearest to; else the float's own value."""
+    quotient = Fraction(value).limit_denominator(_MOST_INPUTS)
+    return quotient if float(quotient) == value else Fraction(value)
 
 
 def _decimals(number: Decimal) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
-from vauban.report.numbers import asked_radius, confidence, percent, short_radius
+from vauban.report.numbers import asked_radius, confidence, mean_radius, percent, short_radius
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -80,7 +80,7 @@ def number_or_none(value: float) -> float | None:
 
 def average_text(value: float | None) -> str:
     """An average radius in a table."""
-    return "none: a radius is infinite" if value is None else short_radius(value)
+    return "none: a radius is infinite" if value is None else mean_radius(value)
 
 
 def title_of(certs: Certificates) -> str:
