@@ -270,8 +270,8 @@ def _refuse(bad: torch.Tensor, why: str, first: int = 0) -> None:
 
 
 def kept_for(inputs: Any, time: int, kept: dict[Any, Any]) -> dict[Any, Any]:
-    """What was kept in `kept` for these very inputs, the same object, at the same `time`; nothing for others, and inputs are not
-    kept alive."""
+    """The entries of a cache `kept` for these inputs (the same object) at the same `time`, empty for any others, which take their
+    place. The cache holds no reference that keeps the inputs in memory."""
     if kept.get("time") != time or kept["of"]() is not inputs:
         kept |= {"time": time, "of": weakref.ref(inputs), "found": {}}
     found: dict[Any, Any] = kept["found"]

@@ -325,7 +325,7 @@ class SmoothedClassifier(AsModule):
         if key not in self._samplers:
             if hasattr(
                 self.network.runner, "makes"
-            ):  # torch takes over here where `auto` chose a graph that cannot be fused
+            ):  # where `auto` chose a graph that cannot be fused, torch takes over
                 self.network.fit((2, *view))
             make = _SAMPLERS.get(method.name, make_sampler)
             how = {"rows": rows, "block": block, "in_flight": self.in_flight, "compile": self.compile}

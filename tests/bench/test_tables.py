@@ -91,4 +91,6 @@ def test_an_option_that_would_not_be_read_is_refused(given: tuple[str, ...], sai
 
 
 def test_the_help_says_that_a_row_is_finished() -> None:
-    assert "one that has begun is finished" in " ".join(CliRunner().invoke(app, ["bench", "certify", "--help"]).output.split())
+    assert "one that has begun is finished" in " ".join(
+        CliRunner().invoke(app, ["bench", "certify", "--help"]).output.split()
+    )

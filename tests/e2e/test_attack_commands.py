@@ -25,10 +25,25 @@ def test_a_binarised_baseline_is_trained_and_attacked(tmp_path: Path) -> None:
 
 
 def test_a_model_alone_is_attacked_to_the_end_or_not_at_all(tmp_path: Path) -> None:
-    words = ["attack", "--smoothing", "none", "--threat", "linf", "--limit", "1", "--budget", "1", "--device", "cpu", "--json"]
+    words = [
+        "attack",
+        "--smoothing",
+        "none",
+        "--threat",
+        "linf",
+        "--limit",
+        "1",
+        "--budget",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
     done = CliRunner().invoke(app, [*words, "--whole", "--out", str(tmp_path / "attack")])
     assert json.loads(done.stdout[done.stdout.index("{") :])["attacked"] == 0
-    assert "trained on views" not in done.stderr  # there is no smoothing whose views the model could have been trained on
+    assert (
+        "trained on views" not in done.stderr
+    )  # there is no smoothing whose views the model could have been trained on
 
 
 def test_a_baseline_is_refused_in_a_sentence(tmp_path: Path) -> None:

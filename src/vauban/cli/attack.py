@@ -42,7 +42,8 @@ def attack(
         typer.Option(help="for all inputs: a time (60s, 5min, 2h) or a number of views (2000000) [no limit]"),
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="attack each input to the end or not at all, as many as --budget is enough for")
+        bool,
+        typer.Option("--whole", help="attack each input to the end or not at all, as many as --budget is enough for"),
     ] = False,
     threat: Annotated[
         str | None, typer.Option(help="distance to make small; certificates are converted [the run's]")

@@ -17,7 +17,11 @@ def refuse_unread(
 
     for name, (value, default) in (without if table else with_table).items():
         if value != default:
-            why = "with --table, whose rows have their own: leave it out" if table else "is for --table alone: name a table"
+            why = (
+                "with --table, whose rows have their own: leave it out"
+                if table
+                else "is for --table alone: name a table"
+            )
             raise BadInput(f"{name} {value} {why}")
 
 

@@ -187,9 +187,8 @@ def train(
         named_spec = spec if frozen is None else f"{spec} > {frozen.spec}"
         if learns.learns_features:
             how = f"start from it with vauban train --init {out}"
-            if hasattr(
-                getattr(trained.network, "trunk", trained.network), "fc"
-            ):  # the networks whose features poison train reads
+            trunk = getattr(trained.network, "trunk", trained.network)
+            if hasattr(trunk, "fc"):  # the networks whose features poison train reads
                 how += f", or vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}"
             _print_result(out, how, named_spec, trained, json)
             return

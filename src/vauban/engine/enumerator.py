@@ -30,7 +30,7 @@ from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
 from vauban.votes import BallotPiece, BallotVotes
 
-_ON_GPU = 16  # shapes that are cast before their votes are read, while which a GPU does not wait
+_ON_GPU = 16  # shapes that a GPU casts before their votes are read, which it would have to wait for
 
 
 @dataclass(frozen=True)

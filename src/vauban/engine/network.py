@@ -60,7 +60,7 @@ class Network:
     `channels_last`: whether weights and views are channels-last; None lets `prepare` choose the faster layout. `model` votes: the
     caller's own, or a copy with its tensors. `stochastic`: how a base classifier that is random by design is called: "views", one
     view at a time, "rows", many views whose votes are declared independent; None for one that always gives the same answer.
-    `backend`: what runs it, None is torch or a resumed run's; `runner`: the network in it, None for torch; `prepared`: how often.
+    `backend`: None is torch or a resumed run's; `runner`: the network in it, None for torch; `prepared`: how often `prepare` ran.
     """
 
     source: Model
@@ -288,11 +288,11 @@ def check_independence(
     independent. Returns whether the scores are also the same wherever in the batch a view stands.
 
     `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
-    is a view, or a block of views. The same shape is run again, and shapes in which some parts are replaced, so that of any two
-    either stays while the other is replaced: scores of parts that stay must match bit for bit. These are 3 to `most_repeats`
-    calls, for about two seconds, or as many as replacing takes. `check` may refuse the first scores. `earlier` holds those of an
-    earlier call, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all
-    this is done a second time while it asks them about half of all views.
+    is a view, or a block of views. Shapes are run in which some parts are replaced, so that of any two either stays while the
+    other is replaced: scores of parts that stay must match bit for bit. The same shape is run 3 times, and more often until there
+    were `most_repeats` calls or two seconds have passed. `check` may refuse the first scores. `earlier` holds those of an earlier
+    check, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all this is
+    done a second time while it asks them about half of all views.
     """
     modules: Any = model.modules() if isinstance(model, nn.Module) else ()
     sometimes = [one for one in modules if getattr(one, "probing", True) is False and getattr(one, "asks_some", True)]

@@ -37,10 +37,8 @@ CHOOSING_VOTES = 20
 _BLOCKS = 10  # blocks of a compute shape, so that many requests are in every forward pass
 _SMALL = 20  # no more blocks where they would be smaller than this, which is enough for a first radius
 _FEWEST = 4  # blocks of a compute shape at least
-_MOST_WORKERS = 8  # beyond which the Python code of the workers waits for each other's
-_LARGE = (
-    2**19
-)  # numbers of a compute shape from which its operations are split between processors, lest it takes too long
+_MOST_WORKERS = 8  # of more, the Python code is expected to wait for the one interpreter
+_LARGE = 2**19  # numbers of a compute shape above which one worker casts it with all threads, so that it ends sooner
 _RECHECK_SECONDS = 600.0  # how often the model's determinism and fingerprint are checked again
 
 

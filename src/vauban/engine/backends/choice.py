@@ -61,7 +61,7 @@ def _asked(network: Network, of_run: str | None) -> str:
 
 
 def _may_fuse(network: Network) -> bool:
-    """Whether `auto` tries the fused graph: on a GPU in 16 bits, where it was measured to be faster."""
+    """Whether `auto` tries the fused graph: on a GPU in 16 bits, where it is expected to be faster (docs/backends.md)."""
     plain = network.stochastic is None and isinstance(network.source, nn.Module)
     return plain and network.device.type == "cuda" and network.precision in ("bf16", "fp16")
 

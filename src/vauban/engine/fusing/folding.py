@@ -10,15 +10,8 @@ from torch import Tensor, fx
 from vauban.engine.fusing import operators
 from vauban.engine.fusing.graph import aten, calls, constant, value
 
-_DEFAULTS: list[Any] = [
-    None,
-    None,
-    None,
-    [1, 1],
-    [0, 0],
-    [1, 1],
-    1,
-]  # of conv2d: input, weight, bias, stride, padding, …
+# of conv2d: input, weight, bias, stride, padding, dilation, groups
+_DEFAULTS: list[Any] = [None, None, None, [1, 1], [0, 0], [1, 1], 1]
 CONVOLUTIONS = (aten.conv2d.default, operators.conv_relu, operators.conv_add_relu)
 
 

@@ -20,7 +20,7 @@ from vauban.engine.fusing.graph import calls, flat, value
 from vauban.smoothing.base import Smoothing
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_WIDE = 64  # channels from which on cuDNN's fused convolutions were measured to be faster than compiled ones
+_WIDE = 64  # channels from which on cuDNN's fused convolutions are expected to be faster than compiled ones
 _WARM_UP = 3  # passes before a CUDA graph is recorded: kernels are chosen and loaded in them
 _COMPARED = 128  # views that the module classifies at a time for the comparison
 
@@ -220,7 +220,7 @@ def _widths(network: fx.GraphModule) -> list[tuple[int, int]]:
 
 
 def _is_wide(steps: Sequence[tuple[int, int]]) -> bool:
-    """Whether every convolution but the first has many channels: narrow ones are faster as torch.compile tunes them."""
+    """Whether every convolution but the first has many channels: narrow ones are expected to be faster compiled and tuned."""
     return len(steps) > 1 and all(min(pair) >= _WIDE for pair in steps[1:]) and steps[0][1] >= _WIDE
 
 
