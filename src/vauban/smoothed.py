@@ -323,10 +323,8 @@ class SmoothedClassifier(AsModule):
         key = (method.name == "exact", *shape)
         view = self.smoothing.view_shape(values.shape[1:])
         if key not in self._samplers:
-            if hasattr(
-                self.network.runner, "makes"
-            ):  # where `auto` chose a graph that cannot be fused, torch takes over
-                self.network.fit((2, *view))
+            if hasattr(self.network.runner, "makes"):
+                self.network.fit((2, *view))  # torch takes over where `auto` chose a graph that cannot be fused
             make = _SAMPLERS.get(method.name, make_sampler)
             how = {"rows": rows, "block": block, "in_flight": self.in_flight, "compile": self.compile}
             self._samplers[key] = make(self.network, self.smoothing, method, inputs, **how)
