@@ -76,7 +76,9 @@ class Dataset:
         if self.index is None:
             object.__setattr__(self, "index", np.arange(len(self.images), dtype=np.int64))
         if self.originals is not None and len(self.originals) != len(self.images):
-            raise BadInput(f"{self.name}: {len(self.images)} inputs and {len(self.originals)} keys of originals differ")
+            raise BadInput(
+                f"{self.name}: {len(self.originals)} keys of originals for {len(self.images)} inputs: give one for each input"
+            )
         if self.labels is not None:
             _check_labels(self.labels, len(self.images), self.num_classes, self.name)
 

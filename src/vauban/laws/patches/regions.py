@@ -73,10 +73,6 @@ class Regions:
         """
         return self._touched_at(np.arange(self.height - patch[0] + 1), np.arange(self.width - patch[1] + 1), patch)
 
-    def touched_counts(self, patch: tuple[int, int]) -> NDArray[np.int64]:
-        """How many regions a patch of this height and width touches, at every position [patch tops, patch lefts]."""
-        return np.multiply.outer(*(touched.sum(axis=1) for touched in self.touched_by_axis(patch)))
-
     def most_touched(self, patch: tuple[int, int]) -> int:
         """The most regions that a patch of this height and width can touch: the two axes are independent.
 
