@@ -82,6 +82,6 @@ def serve(
         ["that / one client", f"{found['at_once_to_single']:.2f}"],
     ]
     how = f"{found['rows']} rows in blocks of {found['block']}, {found['workers']} at a time"
-    how = f"{how}, each with {found['threads']} threads, {precision}"
+    how = f"{how}, with {found['threads']} thread{'s' if found['threads'] > 1 else ''} each, {precision}"
     asked = f"{found['requests']} requests of {found['votes']} votes"
     common.print_table([f"{found['model']} on {found['device']}, {how}", asked], table)
