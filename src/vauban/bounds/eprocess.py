@@ -127,11 +127,11 @@ def _root(wins: NDArray[np.int64], votes: NDArray[np.int64], target: float) -> F
         z_squared = 2 * (target + np.log(t + 1) / 2)
         p = (N + z_squared / 2 - np.sqrt(z_squared * (N * (t - N) / t + z_squared / 4))) / (t + z_squared)
         for _ in range(_NEWTON_STEPS):
-            value, half = log_e(p), np.sqrt(1 - p)
-            hazard = np.sqrt(p * (1 - p)) / (2 * np.arctan2(half, np.sqrt(p)))
+            value = log_e(p)
+            hazard = np.sqrt(p * (1 - p)) / (2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
             slope = hazard * -np.expm1(-np.maximum(value, 0.0)) - (N - t * p)
             step = np.where(slope < 0, (value - target) / slope, 1.0)
-            p = (expit(logit(p) - step.clip(-2.0, 2.0))).clip(1e-300, 1 - 2.0**-53)
+            p = expit(logit(p) - step.clip(-2.0, 2.0)).clip(1e-300, 1 - 2.0**-53)
         return move_to_safe_side(p, lambda q: log_e(np.minimum(q, 1 - 2.0**-53)) >= target, -1)
 
 
