@@ -300,7 +300,7 @@ def _how_to_load(out: Path, spec: str, frozen: LoadedModel | None, given: tuple[
 
 
 def _next_command(out: Path, how: str, data: str, law: Smoothing, standardise: bool) -> str:
-    """The command that certifies some inputs with the new weights: of the test split, or, without one, a word on which."""
+    """The command that certifies some inputs with the new weights: those of the test split, or a note on which inputs to name."""
     from shlex import quote
 
     from vauban.data.registry import in_test_split

@@ -119,7 +119,9 @@ def _refuse_unlike(group: Sequence[Line]) -> None:
             )
     models = [line.facts["model"] for line in group if "model" in line.facts]
     if len(set(models)) < len(models):
-        raise BadInput(f"of {names} two are of the same model: give runs of networks that were trained with different seeds")
+        raise BadInput(
+            f"of {names} two are of the same model: give runs of networks that were trained with different seeds"
+        )
 
 
 def _settings(claims: Claims) -> Any:

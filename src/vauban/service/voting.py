@@ -47,7 +47,7 @@ class Ticket:
         most: int | None = None,
     ):
         self.job, self.tell, self.urgent, self.most = job, tell, urgent, most
-        self.cancelled = False  # or done
+        self.cancelled = False  # true also once it is done: nothing is left to cancel
 
     def requests(self, label: int | None, kept: Any) -> CountRequests:
         """The count requests of one input of the job."""
@@ -328,8 +328,8 @@ class SharedVoting:
             fulfil(future, function)
 
     def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
-        """Take jobs in, and let every lane do what it can. Whoever has cast a shape calls it too, since waking another thread
-        costs more; where another thread is at it already, that one does it once more."""
+        """Take jobs in, and let every lane do what it can. A worker that has cast a shape calls it too, since waking another thread
+        costs more. Where another thread is in it already, that thread goes through the lanes once more."""
         if arrived:
             with self._lanes_lock:
                 for ticket in arrived:
