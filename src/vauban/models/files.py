@@ -170,7 +170,7 @@ def compose(whole: Composed, parts: Sequence[LoadedModel]) -> LoadedModel:
 
 def _shared_metadata(whole: Composed, parts: Sequence[LoadedModel]) -> dict[str, str]:
     """What the members of an ensemble were all trained on: the views, and how features were scaled. Members whose file says
-    nothing of their training are left out. Those whose features were scaled differently are refused: all are shown the same views.
+    nothing of their training are left out. Features that were scaled differently are refused: all members are shown the same.
     """
     said = [part.metadata for part in parts if part.metadata]
     if isinstance(whole, DenoisedText) or not said:

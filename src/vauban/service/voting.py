@@ -328,8 +328,8 @@ class SharedVoting:
             fulfil(future, function)
 
     def _turn(self, arrived: Sequence[Ticket] = ()) -> None:
-        """Take jobs in, and let every lane do what it can. A worker that has cast a shape calls it too, since waking another thread
-        costs more. Where another thread is in it already, that thread goes through the lanes once more."""
+        """Take jobs in, and let every lane do what it can. A worker that has cast a shape calls it too, since waking another
+        thread costs more. Where another thread is in it already, that thread goes through the lanes once more."""
         if arrived:
             with self._lanes_lock:
                 for ticket in arrived:
