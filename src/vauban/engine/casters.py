@@ -1,7 +1,7 @@
 """Threads that cast compute shapes side by side, each with a network of its own whose tensors are those of the others.
 
-Small networks use several processors better this way than by splitting each operation between them: no thread waits for
-another at the end of every operation, and noise, network and counting of different shapes overlap.
+The other way to use several processors is to split each operation between them. Here no thread waits for another at the end of
+every operation, and noise, network and counting of different shapes overlap, which is meant for small networks.
 """
 
 from __future__ import annotations
