@@ -265,7 +265,7 @@ def _add_batch(api: FastAPI, desk: Desk) -> None:
     ) -> Any:
         """Certify many inputs in the background, as a run that survives a restart.
 
-        Above k=1 a sampled smoothing needs labels, after the inputs in the body.
+        Above k=1 a sampled smoothing needs labels: a second array after the inputs, which JSON does not have.
         """
         kind, content = media_type(request.headers.get("content-type")), await request.body()
         inputs, labels = await asyncio.to_thread(read_inputs, content, kind, served.shape)
