@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from vauban.training.trainer import train
 
 __version__ = "0.2.0"
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+"""torch reads it once, at a process's first matrix product on a GPU. Unset then, `poisoning/training/deterministic.py` fails for
+good: a process that learns features and then fits heads to them would. It is the memory that cuBLAS has on such GPUs anyway."""
 
 _MODULES = {
     "attack": "vauban.attacks.running",

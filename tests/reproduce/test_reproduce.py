@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,20 @@ def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
     refused = vauban(*only, "--epochs", "3", code=2)
     assert "another experiment" in refused
     assert "epochs" in refused
+
+
+def test_without_matplotlib_there_are_numbers_and_no_pictures(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.ticker"):
+        monkeypatch.setitem(sys.modules, name, None)
+    out = tmp_path / "out"
+    said = vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--epochs", "0.2", "--out", out)
+    assert "no pictures: drawing a picture needs matplotlib" in said
+    found = json.loads((out / "results.json").read_text())
+    assert (found["missing"], found["pictures"]) == ([], [])
+    assert found["compared"][0]["ours"] is not None
+    assert verify_run(out / "runs" / "sigma-0.25").inputs == 4
 
 
 @pytest.mark.slow

@@ -245,8 +245,10 @@ def finish(entry: Entry, out: Path, options: Any) -> Outcome:
         shown, missing = _read(some, seeds, choosing)
         outcome.missing += [f"{name}: {label}" for label in missing if name in asked]
         outcome.learned += _rows(name, shown, choosing)
-        if shown:
-            outcome.pictures.append(_draw(entry, out, name, shown))
+        try:
+            outcome.pictures += [_draw(entry, out, name, shown)] if shown else []
+        except ImportError as problem:  # areas need no Matplotlib
+            options.say(f"no picture of {name}: {problem}")
         for arm, _, curves in shown:
             groups.setdefault(arm.label, []).append(curves)
     if len({row["point"] for row in outcome.learned}) > 1:

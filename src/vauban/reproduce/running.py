@@ -207,7 +207,10 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
     outcome.rows = compare(entry, every, opened)
-    outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
+    try:
+        outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
+    except ImportError as problem:  # numbers and runs need no Matplotlib
+        options.say(f"no pictures: {problem}")
     write(outcome)
     return outcome
 

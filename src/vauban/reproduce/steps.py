@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
 from vauban.files import read_json, write_json
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
@@ -129,7 +130,6 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
 def certify(step: Step, device: str, progress: bool) -> bool:
     """Certify the inputs of a step into its run folder; whether anything was done. An interrupted run is resumed."""
     from vauban.models import load as load_model
-    from vauban.report.curve import png
     from vauban.runs.store import SEAL
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
@@ -144,8 +144,17 @@ def certify(step: Step, device: str, progress: bool) -> bool:
         options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
     settings = {key: given[key] for key in ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep") if key in given}
-    smoothed.certify(inputs, out=step.run, progress=progress, picture=lambda certs: png([certs]), **settings)
+    smoothed.certify(inputs, out=step.run, progress=progress, picture=_picture, **settings)
     return True
+
+
+def _picture(certs: Any) -> bytes | None:
+    """The curve that is sealed with a run; None without Matplotlib, which no claim needs."""
+    from vauban.report.curve import png
+
+    with suppress(MissingExtra):
+        return png([certs])
+    return None
 
 
 def _inputs_of(step: Step) -> str:

@@ -53,7 +53,7 @@ class Recorded:
         self._x, self._labels = x.clone(), labels.clone()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may pin pictures meanwhile
                 self._found = self.updater.update(self._x, self._labels)
         except torch.cuda.OutOfMemoryError:
             raise

@@ -22,7 +22,8 @@ class Entry:
     """The layout of views [rows, channels, height, width] in front of a convolution.
 
     A number v of channel c is written as v * scale[c] + shift[c], float32 [channels]. `stride`: the side of the blocks of
-    pixels whose numbers become channels; `pads`: zeros left, right, above and below, before blocks are made.
+    pixels whose numbers become channels; `pads`: zeros left, right, above and below, before blocks are made. `by_kernel`: one
+    kernel writes them.
     """
 
     shape: tuple[int, int, int]
@@ -30,6 +31,7 @@ class Entry:
     pads: tuple[int, ...]
     scale: Tensor
     shift: Tensor
+    by_kernel: bool = False
 
     @property
     def written(self) -> tuple[int, int, int]:
@@ -44,8 +46,8 @@ class Entry:
         return torch.zeros(rows, *self.written, dtype=dtype, device=self.scale.device).permute(0, 3, 1, 2)
 
     def write(self, views: Tensor, out: Tensor) -> None:
-        """Write views into a `buffer`; the same in torch's operations where kernels are not for the device."""
-        if views.device.type == "cuda":
+        """Write views into a `buffer`."""
+        if self.by_kernel:
             from vauban.engine.fusing import kernels
 
             kernels.write(self, views, out)

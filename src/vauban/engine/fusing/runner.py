@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +17,10 @@ from vauban.engine.failed_calls import reason
 from vauban.engine.fusing.entry import Entry, with_entry
 from vauban.engine.fusing.folding import CONVOLUTIONS, folded
 from vauban.engine.fusing.graph import calls, flat, value
+from vauban.engine.fusing.operators import on_gpu
+from vauban.engine.network import in_precision
 from vauban.smoothing.base import Smoothing
+from vauban.smoothing.random import addressed_words
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WIDE = 64  # channels from which on cuDNN's fused convolutions are expected to be faster than compiled ones
@@ -43,35 +46,55 @@ class Fused:
 class Program:
     """A fused graph for one shape of views: `entry` lays them out in `laid`, `network` computes scores [rows, classes] from it.
 
-    `sha256`: of the graph's text, with the shapes of its constants. `steps`: its convolutions as (inside, outside) channels.
+    `precision`: in which it computes. `sha256`: of the graph's text, with the shapes of its constants. `steps`: its convolutions
+    as (inside, outside) channels. `by_kernels`: whether cuDNN's and Triton's kernels are in the place of torch's operations.
     """
 
     network: fx.GraphModule
     entry: Entry | None
     laid: Tensor
+    precision: str
     sha256: str
     steps: list[tuple[int, int]]
+    by_kernels: bool
     _recorded: Any = None
+    _records: bool = True
     _scores: Tensor | None = None
 
     @classmethod
-    def of(cls, module: nn.Module, shape: Shape, device: torch.device, precision: str) -> Program:
+    def of(
+        cls, module: nn.Module, shape: Shape, device: torch.device, precision: str, by_kernels: bool = False
+    ) -> Program:
         """The program of a module in evaluation mode."""
         dtype, network = _DTYPES[precision], flat(module, shape, device)
         folded(network)
         entry = with_entry(network, shape)
-        network.graph.lint()
-        network.recompile()
         network.to(dtype)
         wide = len(shape) == 4
         if wide:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if entry is not None:
+            entry = replace(entry, by_kernel=by_kernels)
             laid = entry.buffer(shape[0], dtype)
         else:
             form = torch.channels_last if wide else torch.contiguous_format
             laid = torch.empty(shape, dtype=dtype, device=device, memory_format=form).zero_()
-        return cls(network, entry, laid, _sha256(network), _widths(network))
+        about = _sha256(network), _widths(network)
+        if by_kernels:
+            on_gpu(network, dtype, device)
+        network.graph.lint()
+        network.recompile()
+        return cls(network, entry, laid, precision, *about, by_kernels)
+
+    def try_out(self, shape: Shape) -> None:
+        """Compute the scores of one shape of zeros on a GPU, so that what fails there does so before a run begins."""
+        device = self.laid.device
+        if device.type != "cuda":
+            return
+        with torch.inference_mode(), in_precision(self.precision, device):
+            self.write(torch.zeros(shape, device=device))
+            self.scores()
+            torch.cuda.synchronize(device)
 
     def write(self, views: Tensor) -> None:
         """Lay views out for the network."""
@@ -82,16 +105,17 @@ class Program:
 
     def scores(self) -> Tensor:
         """The scores of the views that were laid out, in memory that no later call changes."""
-        if self.laid.device.type != "cuda":
-            return self.network(self.laid).float()
-        if self._recorded is None:
+        if self._recorded is None and self._records and self.laid.device.type == "cuda":
             self._record()
+        if self._recorded is None:
+            return self.network(self.laid).float()
         self._recorded.replay()
         assert self._scores is not None
         return self._scores.clone()
 
     def _record(self) -> None:
-        """Record the pass as a CUDA graph, which launches its kernels at once."""
+        """Record the pass as a CUDA graph, which launches its kernels at once; where that fails, passes stay as they are."""
+        self._records = False
         stream = torch.cuda.Stream(self.laid.device)
         stream.wait_stream(torch.cuda.current_stream(self.laid.device))
         with torch.cuda.stream(stream):
@@ -99,8 +123,14 @@ class Program:
                 self.network(self.laid)
         torch.cuda.current_stream(self.laid.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._scores = self.network(self.laid).float()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._scores = self.network(self.laid).float()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            warnings.warn(f"fused passes are not recorded as a CUDA graph ({reason(problem)})", stacklevel=2)
+            return
         self._recorded = graph
 
 
@@ -157,9 +187,11 @@ class FusedRunner:
     def describe(self) -> dict[str, str]:
         """What the manifest says: the rewriting's version, precision, hash of the graph, and what else scores depend on."""
         said = {"name": self.backend.name, "version": self.backend.version(), "precision": self.precision}
-        said["sha256"] = self._programs[self._latest].sha256
+        program = self._programs[self._latest]
+        said["sha256"] = program.sha256
         if self.device.type == "cuda":
             timed = " benchmark" if torch.backends.cudnn.benchmark else ""  # kernels are then chosen by timing them
+            said |= {} if program.by_kernels else {"operations": "torch"}
             return said | {"cudnn": f"{torch.backends.cudnn.version()}{timed}"}
         return said | {"instructions": processor_instructions()}
 
@@ -170,29 +202,63 @@ class FusedRunner:
     def makes(self, smoothing: Smoothing, levels: int | None) -> bool:
         """Whether views of this smoothing are written by a kernel, where the network reads them."""
         program = self._programs.get(self._latest)
-        if levels is None or program is None or program.entry is None:
+        if levels is None or program is None or program.entry is None or not program.entry.by_kernel:
             return False
-        return self.device.type == "cuda" and installed("triton") and smoothing.packed(levels) is not None
+        return installed("triton") and smoothing.packed(levels) is not None
 
     def direct(
         self, smoothing: Smoothing, levels: int, rows: int, block: int, view: Shape
     ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The function from pictures [blocks, ...], addresses and keys to scores; `makes` must be true. `view`: its shape."""
-        from vauban.engine.fusing.kernels import NoiseWriter
-
         key = (smoothing, levels, rows, block, view)
 
         def scores(pictures: Tensor, at: Tensor, keys: Tensor) -> Tensor:
             program = self._program((rows, *view))
-            assert program.entry is not None
+            arguments = pictures, at, keys
             if key not in self._writers:
-                noise = smoothing.packed(levels)
-                assert noise is not None
-                self._writers[key] = NoiseWriter(program.entry, noise, levels, rows, block)
-            self._writers[key](pictures, at, keys, program.laid)
+                self._writers[key] = self._writer(program, *key, *arguments)
+            self._writers[key](*arguments, program.laid)
             return program.scores()
 
         return scores
+
+    def _writer(
+        self,
+        program: Program,
+        smoothing: Smoothing,
+        levels: int,
+        rows: int,
+        block: int,
+        view: Shape,
+        *arguments: Tensor,
+    ) -> Callable[..., None]:
+        """What writes views of pictures, addresses and keys into a program's buffer: the kernel, once it has written those of
+        these `arguments` bit for bit as they are made elsewhere; else, after a warning, what makes them elsewhere."""
+        from vauban.engine.fusing.kernels import NoiseWriter
+
+        per_view = smoothing.words(torch.Size(view), levels)
+
+        def made(pictures: Tensor, at: Tensor, keys: Tensor, out: Tensor) -> None:
+            assert program.entry is not None
+            words = addressed_words(keys, at, block, per_view)
+            program.entry.write(smoothing.views(pictures.repeat_interleave(block, 0), words, levels), out)
+
+        noise = smoothing.packed(levels)
+        assert program.entry is not None and noise is not None
+        found, wanted = (program.entry.buffer(rows, program.laid.dtype) for _ in range(2))
+        made(*arguments, wanted)
+        try:
+            writer = NoiseWriter(program.entry, noise, levels, rows, block)
+            writer(*arguments, found)
+            problem = "" if torch.equal(found, wanted) else "it wrote other numbers"
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as failure:
+            problem = reason(failure)
+        if not problem:
+            return writer
+        warnings.warn(f"the kernel for noise cannot be used ({problem}): views are made without it", stacklevel=2)
+        return made
 
     def _program(self, shape: Shape) -> Program:
         self._latest = shape
@@ -200,12 +266,32 @@ class FusedRunner:
             self._programs.clear()  # each holds the memory of a whole pass
             self._writers.clear()
             try:
-                self._programs[shape] = Program.of(self.source, shape, self.device, self.precision)
+                self._programs[shape] = self._made(shape)
             except (CannotRun, torch.cuda.OutOfMemoryError):
                 raise
             except Exception as problem:
                 raise CannotRun(f"the model cannot be fused ({reason(problem)}): use --backend torch") from problem
         return self._programs[shape]
+
+    def _made(self, shape: Shape) -> Program:
+        """The program by kernels on a GPU, tried there; in torch's own operations elsewhere, and where the kernels fail."""
+        about = self.source, shape, self.device, self.precision
+        if self.device.type == "cuda":
+            try:
+                program = Program.of(*about, by_kernels=True)
+                program.try_out(shape)
+                return program
+            except (CannotRun, torch.cuda.OutOfMemoryError):
+                raise
+            except Exception as problem:
+                warnings.warn(
+                    f"kernels of the fused graph failed ({reason(problem)}): it is computed by torch's own operations, which are "
+                    "slower",
+                    stacklevel=2,
+                )
+        program = Program.of(*about)
+        program.try_out(shape)
+        return program
 
     def _compare(self, views: Tensor, found: Tensor) -> None:
         named, parts = f"backend {self.backend.name}", zip(views.split(_COMPARED), found.split(_COMPARED), strict=True)

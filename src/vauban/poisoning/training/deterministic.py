@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,10 +14,10 @@ T = TypeVar("T")
 
 
 @contextmanager
-def deterministic(device: str) -> Iterator[None]:
-    """Allow only deterministic algorithms, in full precision; restores torch's settings afterwards."""
-    if torch.device(device).type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+def deterministic() -> Iterator[None]:
+    """Allow only deterministic algorithms, in full precision; restores torch's settings afterwards.
+
+    On a GPU this needs CUBLAS_WORKSPACE_CONFIG from the start, which importing vauban sets."""
     strict, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filling = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
@@ -53,7 +52,7 @@ def run_jobs(jobs: Sequence[Callable[[Event], T]], device: str) -> list[T]:
     bit. The event given to a job is set when the job should stop, because another failed or was interrupted.
     """
     stop = Event()
-    with deterministic(device):
+    with deterministic():
         if torch.device(device).type != "cpu":
             return [job(stop) for job in jobs]
         threads = torch.get_num_threads()

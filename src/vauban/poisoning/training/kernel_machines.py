@@ -68,7 +68,7 @@ class KernelTrainer:
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         """Yield ([number], {support [1, n, d], share [1, n, classes]}) for each partition."""
         for i, number in enumerate(numbers):
-            with deterministic(self.device), torch.no_grad():
+            with deterministic(), torch.no_grad():
                 weights = self._solve(*parts[i])
             if on_progress:
                 on_progress(1)
@@ -76,7 +76,7 @@ class KernelTrainer:
 
     def scores(self, weights: Mapping[str, torch.Tensor], x: NDArray[Any]) -> torch.Tensor:
         """Scores float32 [machines, inputs, num_classes] of machines on inputs [inputs, ...]."""
-        with deterministic(self.device), torch.no_grad():
+        with deterministic(), torch.no_grad():
             points = self._cached(x)
             pairs = zip(weights["support"], weights["share"], strict=True)
             found = [self._kernel(points, s.to(self.device).float()) @ share.to(self.device) for s, share in pairs]

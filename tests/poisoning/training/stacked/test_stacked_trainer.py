@@ -295,7 +295,7 @@ def test_bad_partitions_are_refused(parts: Parts) -> None:
 
 def test_settings_of_torch_are_put_back() -> None:
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    with deterministic("cpu"):
+    with deterministic():
         assert torch.are_deterministic_algorithms_enabled()
 
     def fail(stop: Event) -> None:

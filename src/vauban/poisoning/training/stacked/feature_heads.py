@@ -141,7 +141,7 @@ class HeadTrainer(StackedTrainer):
         if not self.shared:
             if self.features == "learned":
                 raise BadInput(_NO_FILE)
-            with deterministic(self.device):
+            with deterministic():
                 trunk = self._learn(x, on_progress)
             self.shared.update({name: value.detach().cpu().contiguous() for name, value in trunk.state_dict().items()})
         if not self.prepared:
@@ -150,7 +150,7 @@ class HeadTrainer(StackedTrainer):
 
     def features_of(self, x: NDArray[Any]) -> torch.Tensor:
         """Features float32 [n, d] of pictures [n, c, h, w], on the device."""
-        with deterministic(self.device):
+        with deterministic():
             return self._features(_in_blocks(x, input_transform(self.front).before, self.device)).flatten(1)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
