@@ -275,7 +275,8 @@ def main() -> None:
             print(json.dumps(line), flush=True)
     except OutOfTime:
         print("the time is spent: the same command goes on", flush=True)
-    bring(args, report)
+    finally:  # whatever fails, what is done is brought
+        bring(args, report)
 
 
 if __name__ == "__main__":

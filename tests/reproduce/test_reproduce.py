@@ -102,8 +102,7 @@ def test_without_matplotlib_there_are_numbers_and_no_pictures(
     for name in ("matplotlib", "matplotlib.figure", "matplotlib.ticker"):
         monkeypatch.setitem(sys.modules, name, None)
     out = tmp_path / "out"
-    said = vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--epochs", "0.2", "--out", out)
-    assert "no pictures: drawing a picture needs matplotlib" in said
+    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--epochs", "0.2", "--out", out)
     found = json.loads((out / "results.json").read_text())
     assert (found["missing"], found["pictures"]) == ([], [])
     assert found["compared"][0]["ours"] is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from vauban.bench.apart import Apart, Failed
 from vauban.bench.turns import in_turns
 from vauban.engine.compiled import compiled
 from vauban.engine.enumerator import Enumerator
@@ -24,6 +26,9 @@ from vauban.smoothing import build
 from vauban.smoothing.random import Stream
 
 _INPUTS = 200  # inputs of an exact smoothing, whose views fill many shapes
+_LONGEST = 180.0  # seconds that a row may take on a GPU, compilation included
+_GRACE = 30.0  # seconds after `within` in which a row that has begun may still end
+_WARNINGS = 5  # that a row keeps
 
 
 @dataclass(frozen=True)
@@ -105,25 +110,48 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """A result for each row, appended to `out` as a line of JSON as soon as it is there.
 
-    A row that fails has its "problem" in place of figures; one that would begin after `within` seconds is "skipped".
+    A row that fails has its "problem" in place of figures; one that would begin after `within` seconds is "skipped". On a GPU
+    rows are measured in a process of their own: one that ends it, or makes the GPU unusable, costs no other row, and one that
+    takes too long is ended.
     """
-    began = time.monotonic()
-    for row in rows:
-        about: dict[str, Any] = {"model": row.model, "smoothing": row.smoothing}
-        if within is not None and time.monotonic() - began > within:
-            result = {**about, "skipped": True}
-        else:
+    began, apart = time.monotonic(), Apart() if setting.device.startswith("cuda") else None
+    try:
+        for row in rows:
+            about: dict[str, Any] = {"model": row.model, "smoothing": row.smoothing}
             start = time.monotonic()
-            try:
-                result = measure(row, setting)
-            except Exception as problem:
-                result = {**about, "problem": f"{type(problem).__name__}: {problem}"[:2000]}
-            result["took"] = round(time.monotonic() - start, 1)
-        if out is not None:
-            with out.open("a") as file:
-                file.write(json.dumps(result) + "\n")
-        on_progress(1)
-        yield result
+            if within is not None and start - began > within:
+                result = {**about, "skipped": True}
+            else:
+                limit = _LONGEST if within is None else min(_LONGEST, within - (start - began) + _GRACE)
+                result = _one(row, setting, apart, limit, about) | {"took": round(time.monotonic() - start, 1)}
+            if out is not None:
+                with out.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+            on_progress(1)
+            yield result
+    finally:
+        if apart is not None:
+            apart.stop()
+
+
+def _one(row: Row, setting: Setting, apart: Apart | None, limit: float, about: dict[str, Any]) -> dict[str, Any]:
+    """The result of a row, or its problem."""
+    try:
+        found = _warned(row, setting) if apart is None else apart.call(_warned, row, setting, limit=limit)
+        return dict(found)
+    except Failed as problem:
+        return {**about, "problem": str(problem)}
+    except Exception as problem:
+        return {**about, "problem": f"{type(problem).__name__}: {problem}"[:2000]}
+
+
+def _warned(row: Row, setting: Setting) -> dict[str, Any]:
+    """`measure` with what was warned of meanwhile: what was not compiled, not fused, not recorded."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", UserWarning)
+        result = measure(row, setting)
+    said = dict.fromkeys(str(one.message)[:300] for one in caught if issubclass(one.category, UserWarning))
+    return result | ({"warnings": list(said)[:_WARNINGS]} if said else {})
 
 
 def measure(row: Row, setting: Setting) -> dict[str, Any]:

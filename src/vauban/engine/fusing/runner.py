@@ -244,7 +244,8 @@ class FusedRunner:
             program.entry.write(smoothing.views(pictures.repeat_interleave(block, 0), words, levels), out)
 
         noise = smoothing.packed(levels)
-        assert program.entry is not None and noise is not None
+        assert program.entry is not None
+        assert noise is not None
         found, wanted = (program.entry.buffer(rows, program.laid.dtype) for _ in range(2))
         made(*arguments, wanted)
         try:
