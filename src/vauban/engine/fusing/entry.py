@@ -69,8 +69,8 @@ def with_entry(module: fx.GraphModule, shape: Sequence[int]) -> Entry | None:
     if weight is None or not _is_plain(node, weight, channels):
         return None
     where = weight.device
-    scales = [one.expand(channels).float().contiguous().to(where) for one in (scale, shift)]
-    entry = Entry((channels, int(shape[2]), int(shape[3])), 1, (0, 0, 0, 0), *scales)
+    scale, shift = (one.expand(channels).float().contiguous().to(where) for one in (scale, shift))
+    entry = Entry((channels, int(shape[2]), int(shape[3])), 1, (0, 0, 0, 0), scale, shift)
     down, across = stride
     if 1 < down == across <= min(weight.shape[2:]) and channels < WHOLE:
         pads = block_pads(shape[2:], weight.shape[2:], padding, down)

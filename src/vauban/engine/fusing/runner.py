@@ -214,52 +214,12 @@ class FusedRunner:
 
         def scores(pictures: Tensor, at: Tensor, keys: Tensor) -> Tensor:
             program = self._program((rows, *view))
-            arguments = pictures, at, keys
             if key not in self._writers:
-                self._writers[key] = self._writer(program, *key, *arguments)
-            self._writers[key](*arguments, program.laid)
+                self._writers[key] = _writer(program, smoothing, levels, block, (pictures, at, keys))
+            self._writers[key](pictures, at, keys, program.laid)
             return program.scores()
 
         return scores
-
-    def _writer(
-        self,
-        program: Program,
-        smoothing: Smoothing,
-        levels: int,
-        rows: int,
-        block: int,
-        view: Shape,
-        *arguments: Tensor,
-    ) -> Callable[..., None]:
-        """What writes views of pictures, addresses and keys into a program's buffer: the kernel, once it has written those of
-        these `arguments` bit for bit as they are made elsewhere; else, after a warning, what makes them elsewhere."""
-        from vauban.engine.fusing.kernels import NoiseWriter
-
-        per_view = smoothing.words(torch.Size(view), levels)
-
-        def made(pictures: Tensor, at: Tensor, keys: Tensor, out: Tensor) -> None:
-            assert program.entry is not None
-            words = addressed_words(keys, at, block, per_view)
-            program.entry.write(smoothing.views(pictures.repeat_interleave(block, 0), words, levels), out)
-
-        noise = smoothing.packed(levels)
-        assert program.entry is not None
-        assert noise is not None
-        found, wanted = (program.entry.buffer(rows, program.laid.dtype) for _ in range(2))
-        made(*arguments, wanted)
-        try:
-            writer = NoiseWriter(program.entry, noise, levels, rows, block)
-            writer(*arguments, found)
-            problem = "" if torch.equal(found, wanted) else "it wrote other numbers"
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as failure:
-            problem = reason(failure)
-        if not problem:
-            return writer
-        warnings.warn(f"the kernel for noise cannot be used ({problem}): views are made without it", stacklevel=2)
-        return made
 
     def _program(self, shape: Shape) -> Program:
         self._latest = shape
@@ -298,6 +258,37 @@ class FusedRunner:
         named, parts = f"backend {self.backend.name}", zip(views.split(_COMPARED), found.split(_COMPARED), strict=True)
         for some, scores in parts:
             refuse_other_scores(self.source, some, scores, self.precision, named)
+
+
+def _writer(
+    program: Program, smoothing: Smoothing, levels: int, block: int, first: tuple[Tensor, Tensor, Tensor]
+) -> Callable[..., None]:
+    """What writes views of pictures, addresses and keys into a program's buffer: the kernel, once it has written those of `first`
+    bit for bit as they are made without it; else, after a warning, what makes them so."""
+    entry, noise, rows = program.entry, smoothing.packed(levels), len(program.laid)
+    assert entry is not None
+    assert noise is not None
+
+    def made(pictures: Tensor, at: Tensor, keys: Tensor, out: Tensor) -> None:
+        words = addressed_words(keys, at, block, smoothing.words(pictures.shape[1:], levels))
+        entry.write(smoothing.views(pictures.repeat_interleave(block, 0), words, levels), out)
+
+    found, wanted = (entry.buffer(rows, program.laid.dtype) for _ in range(2))
+    made(*first, wanted)
+    try:
+        from vauban.engine.fusing.kernels import NoiseWriter
+
+        writer = NoiseWriter(entry, noise, levels, rows, block)
+        writer(*first, found)
+        problem = "" if torch.equal(found, wanted) else "it wrote other numbers"
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as failure:
+        problem = reason(failure)
+    if not problem:
+        return writer
+    warnings.warn(f"the kernel for noise cannot be used ({problem}): views are made without it", stacklevel=2)
+    return made
 
 
 def _widths(network: fx.GraphModule) -> list[tuple[int, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Event
@@ -291,6 +293,14 @@ def test_bad_partitions_are_refused(parts: Parts) -> None:
         next(iter(SMALL.fit([(parts[0][0], parts[0][1][:3])], [0])))
     with pytest.raises(BadInput, match="colour pictures"):
         next(iter(replace(SMALL, network="residual").fit(parts[:1], [0])))
+
+
+def test_cublas_is_set_up_to_repeat_its_bits_before_torch_looks() -> None:
+    """torch looks once, at the first matrix product on a GPU, which may be one of another training in the same process."""
+    said = "import os, sys, vauban; print(os.environ['CUBLAS_WORKSPACE_CONFIG'], 'torch' in sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == [":4096:8", "False"]
 
 
 def test_settings_of_torch_are_put_back() -> None:
