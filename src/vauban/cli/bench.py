@@ -47,7 +47,7 @@ def certify(
     size: Annotated[int | None, typer.Option(min=1, help="side of the pictures of --table [by network]")] = None,
     within: Annotated[
         float | None,
-        typer.Option(help="no row of --table begins after so many seconds; one that has begun is finished [no limit]"),
+        typer.Option(help="seconds: no later row begins; one that has begun is finished (GPU: ended 30 s on)"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="append the rows of --table to this file as they come")] = None,
     json: common.JsonOption = False,
