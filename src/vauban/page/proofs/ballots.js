@@ -226,7 +226,9 @@
     fractional: (params) => {
       const power = V.fraction(params.p);
       const rate = Number(params.budget ?? 1000) / Math.min(V.fraction(params.scale ?? "1"), 1);
-      return ofTolerated((changed) => ((changed + 1) / rate) ** (1 / power) * (1 - 2 ** -44));
+      // Rounding of the base counts 1 / p times; the last subtraction is for radii so small that a product rounds them up again
+      const down = (radius) => Math.max(0, radius * (1 - 2 ** -44 / power) - 2 * Number.MIN_VALUE);
+      return ofTolerated((changed) => down(((changed + 1) / rate) ** (1 / power)));
     },
     band: (params, shape) => patchRadius("band", params, shape),
     block: (params, shape) => patchRadius("block", params, shape),

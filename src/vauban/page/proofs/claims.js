@@ -68,7 +68,7 @@
         const counts = asArray(line.counts, classes);
         const total = counts.reduce((a, b) => a + b, 0);
         if (total !== line.votes) throw new Error(`its counts add up to ${total}, not to ${line.votes}`);
-        if (line.stage === "choose") entry(number).chosen = largest(counts);
+        if (line.stage === "choose") Object.assign(entry(number), { chosen: largest(counts), choosing: line.votes });
         else {
           const looks = [...(entry(number).looks ?? []), { counts, votes: line.votes }];
           Object.assign(entry(number), { counts, votes: line.votes, looks });
@@ -159,14 +159,20 @@
     return () => one;
   }
 
+  // Whether a claim is what its votes prove. Nothing may be claimed, not even a radius of 0, where they prove nothing
   function agrees(claimed, found, unit) {
-    if (claimed === null || found === null) return claimed === found || (found === null && claimed <= AGREE);
+    if (claimed === null || found === null) return claimed === found;
     return Math.abs(claimed - found) <= AGREE * Math.max(1, unit(found), Math.abs(found));
   }
 
+  // The label that a claim must be about. Sampled votes choose it by n0 votes of their own, which prove nothing else
   function given(manifest, votes, position) {
-    if (manifest.settings.label === "given") return manifest.data.label[position];
-    return votes.chosen ?? (votes.winner ?? largest(votes.counts));
+    const { label, n0 } = manifest.settings;
+    if (label === "given") return manifest.data.label[position];
+    if (manifest.kind === "poisoning" || manifest.method.name === "exact") return votes.winner ?? largest(votes.counts);
+    if (votes.chosen === undefined) throw new Error("the votes that choose its label are missing");
+    if (votes.choosing !== n0) throw new Error(`${votes.choosing} votes choose its label, and the manifest says ${n0}`);
+    return votes.chosen;
   }
 
   // Compares the hashes that a page holds with one another
