@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
@@ -14,10 +15,13 @@ from typer.testing import CliRunner
 from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
+from vauban.poisoning import Ensemble
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
+from vauban.poisoning.training.stacked.trunks import learned_before
 from vauban.poisoning.votes.certificates import training_scope, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.votes_file import read_votes_file
+from vauban.training import train
 
 RNG = np.random.default_rng(5)
 PARTS = [(RNG.normal(size=(30, 4)), RNG.integers(0, 3, 30)) for _ in range(6)]
@@ -91,3 +95,65 @@ def test_a_claim_says_which_part_of_a_data_set_it_is_about() -> None:
     assert "by position" in wording(threat, "plurality", 1, training_scope({"data": {"every": 2}}))
     for whole in ({"data": {"classes": None, "every": 1, "limit": None}}, {"data": "mnist:split=train"}, {}, None):
         assert training_scope(whole) == ""
+
+
+def test_the_number_of_classes_of_a_recipe_is_given() -> None:
+    x, y = RNG.normal(size=(30, 4)).astype(np.float32), RNG.integers(0, 3, 30)
+    with pytest.raises(BadInput, match="give it, such as num_classes=3. Read off the labels it would change"):
+        Ensemble.fit(x, y, partitions=3, learner="dense:steps=2")
+    fitted = Ensemble.fit(x, y, partitions=3, learner="dense:steps=2", num_classes=3)
+    added = Ensemble.fit(np.r_[x, x[:1] + 1], np.r_[y, 9], partitions=3, learner="dense:steps=2", num_classes=3)
+    changed = (fitted.scores(x).argmax(-1) != added.scores(x).argmax(-1)).any(axis=0)
+    assert changed.sum() <= 1
+
+
+def test_one_more_sample_does_not_change_the_type_of_all() -> None:
+    rows = RNG.integers(0, 50, (60, 4)).tolist()
+    labels = [sum(row) % 2 for row in rows]
+    parts = [
+        Ensemble.fit(given, made, partitions=15, learner=SGDClassifier(random_state=0))
+        for given, made in (
+            (rows, labels),
+            ([*rows, [4.5, 1, 1, 1]], [*labels, 0]),
+            (pd.DataFrame(rows), labels),
+        )
+    ]
+    clean, added, frame = (ensemble.scores(np.asarray(rows, float)).argmax(-1) for ensemble in parts)
+    assert (clean != added).any(axis=0).sum() <= 1
+    assert np.array_equal(clean, frame)
+
+
+def test_codes_are_not_read_off_the_training_rows(tmp_path: Path) -> None:
+    rows = "\n".join(f"{'abc'[i % 3]},{'xy'[i % 2]},{i % 2}" for i in range(40))
+    for name in ("rows", "values"):
+        (tmp_path / f"{name}.csv").write_text(f"first,second,kind\n{rows}\n")
+    data = f"table:path={tmp_path / 'rows.csv'},label=kind,classes=0/1,codes=all"
+    command = ["poison", "train", "--partitions", "2", "--model", "dense:steps=2", "--out", str(tmp_path / "ens")]
+    for same in ("", f",codes_from={tmp_path / 'rows.csv'}"):
+        refused = CliRunner().invoke(app, [*command, "--data", data + same])
+        assert refused.exit_code == 2
+        assert "one poisoned row with a new value could change the codes of all others" in refused.stderr
+    trained = CliRunner().invoke(app, [*command, "--data", f"{data},codes_from={tmp_path / 'values.csv'}"])
+    assert trained.exit_code == 0, trained.output
+
+
+def test_a_table_split_by_position_and_originals_are_said() -> None:
+    assert "by position" in training_scope({"data": {"spec": "table:path=a.csv,label=kind,split=train"}})
+    assert training_scope({"data": {"spec": "table:path=a.csv,label=kind,split=all"}}) == ""
+    assert training_scope({"data": {"spec": "npz:path=a.npz,classes=2"}}) == ""
+    assert "count one by one" in training_scope({"data": {"spec": "gtsrb:keys=original", "originals_sha256": "0"}})
+
+
+def test_features_that_may_have_seen_labels_are_refused(tmp_path: Path) -> None:
+    pictures, labels = RNG.integers(0, 256, (16, 3, 8, 8), dtype=np.uint8), np.arange(16) % 2
+    data, short = (pictures, labels), {"epochs": 1, "batch": 8, "device": "cpu"}
+    train("resnet18:channels=3,classes=2", data, "gaussian:sigma=0.25", **short, out=tmp_path / "labelled.safetensors")
+    for name, begin in (("free", None), ("from-free", "free"), ("from-labelled", "labelled")):
+        init = None if begin is None else tmp_path / f"{begin}.safetensors"
+        train("resnet18:channels=3,classes=2", pictures, None, loss="simsiam", **short, init=init,
+              out=tmp_path / f"{name}.safetensors")  # fmt: skip
+    for name in ("free", "from-free"):
+        assert learned_before(tmp_path / f"{name}.safetensors")[0].startswith("resnet18")
+    for name in ("labelled", "from-labelled"):
+        with pytest.raises(BadInput, match="one flipped label may have changed all features"):
+            learned_before(tmp_path / f"{name}.safetensors")

@@ -115,7 +115,9 @@ def test_modules_are_trained_as_they_are_or_built_anew_and_loaded_with_the_same_
 
 def test_the_text_of_a_recipe_is_a_learner() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (40, 1, 28, 28), dtype=np.uint8)
-    ensemble = vb.Ensemble.fit(pictures, [0, 1] * 20, partitions=2, learner="tiny-cnn:steps=2,views=1,batch=8")
+    ensemble = vb.Ensemble.fit(
+        pictures, [0, 1] * 20, partitions=2, learner="tiny-cnn:steps=2,views=1,batch=8", num_classes=2
+    )
     assert ensemble.predict(pictures[:3]).shape == (3,)
 
 

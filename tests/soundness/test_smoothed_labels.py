@@ -1,5 +1,6 @@
 """Smoothed labels: every flip of every label set in small worlds, with the probability of every answer summed over all noise."""
 
+import math
 from collections.abc import Callable
 from itertools import combinations, product
 
@@ -55,6 +56,53 @@ def test_no_flip_within_the_radius_moves_an_answer(given: list[int], cases_tried
             reached += int(radius > 0)
     assert reached > 3
     cases_tried(tried)
+
+
+def test_labels_of_a_third_class_with_negative_weights_count() -> None:
+    """Two of them, flipped to the answer, take more from it than its whole lead."""
+    alpha, labels = np.array([1.0] * 10 + [-6.0] * 5), np.array([0] * 10 + [2] * 5)
+    assert linear_radius(alpha, labels, 3) == (0, 1)
+    flipped = labels.copy()
+    flipped[10:12] = 0
+    assert np.bincount(flipped, alpha, 3).argmax() == 1
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_bound_at_one_t_is_the_mean_of_all_outcomes(classes: int, cases_tried: Callable[[int], None]) -> None:
+    random = np.random.default_rng(classes)
+    seen = np.array(list(product(range(classes), repeat=5)))
+    for flip in (0.1, 0.3):
+        labels, alpha = random.integers(0, classes, 5), random.normal(size=5)
+        model = SmoothedLabels(np.eye(5), labels, classes, flip)
+        chance = np.where(seen == labels, 1 - flip, flip / (classes - 1)).prod(axis=1)
+        for answer, t in product(range(classes), (0.2, 1.0, 3.0)):
+            lead = {
+                rival: ((seen == answer) * alpha - (seen == rival) * alpha).sum(axis=1)
+                for rival in range(classes)
+                if rival != answer
+            }
+            exact = [np.log((chance * np.exp(-t * lead[rival])).sum()) for rival in lead]
+            assert np.allclose(model._chernoff(alpha, answer, t), exact, rtol=1e-9, atol=1e-9)
+    cases_tried(2 * 3 * classes * len(seen))
+
+
+@pytest.mark.parametrize(("classes", "samples", "flip"), [(10, 6, 0.5), (50, 20, 0.8), (50, 40, 0.6)])
+def test_the_bound_holds_with_many_rivals(classes: int, samples: int, flip: float) -> None:
+    """All samples are of the answer, with weight 1: it wins if it keeps more of them than any rival gets."""
+    model = SmoothedLabels(np.eye(samples), np.zeros(samples, int), classes, flip)
+    answer, log_wrong = model.bound(np.ones(samples))
+    wins = 0.0
+    for kept in range(1, samples + 1):
+        below = np.array([1 / math.factorial(i) for i in range(kept)])  # of one rival, with fewer than `kept` labels
+        ways = np.ones(1)
+        for _ in range(classes - 1):
+            ways = np.convolve(ways, below)[: samples + 1]
+        lost = samples - kept
+        even = ways[lost] * math.factorial(lost) / (classes - 1) ** lost if lost < len(ways) else 0.0
+        wins += math.comb(samples, kept) * (1 - flip) ** kept * flip**lost * even
+    assert answer == 0
+    assert 1 - wins <= np.exp(log_wrong) + 1e-9
+    assert 1 - wins > 1e-6
 
 
 @pytest.mark.parametrize("classes", [2, 3])

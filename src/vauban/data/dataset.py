@@ -49,6 +49,7 @@ class Dataset:
     classes is given and not inferred from the labels or folders. taken: how these inputs were taken from the whole data set;
     None if this is the whole one. features: the names of the columns of a table, None for other inputs. originals: keys of the
     pictures that `images` are scaled copies of, where a reader was asked for them; parts of a training set are made from these.
+    codes_fixed: False where the codes of categories were read off these very inputs, so that one more may change them all.
     """
 
     images: NDArray[Any]
@@ -62,6 +63,7 @@ class Dataset:
     taken: Selection | None = None
     features: tuple[str, ...] | None = None
     originals: Originals | None = None
+    codes_fixed: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.images, Streamed):

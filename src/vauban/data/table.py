@@ -74,7 +74,13 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
         name,
         classes_fixed=values["classes"] is not None,
         features=tuple(features),
+        codes_fixed=values["codes"] is None or _other_file(values["codes_from"], values["path"]),
     )
+
+
+def _other_file(codes_from: str | None, path: str) -> bool:
+    """Whether codes come from another file than the rows."""
+    return codes_from is not None and not Path(codes_from).expanduser().samefile(Path(path).expanduser())
 
 
 def _rows(count: int, split: str, path: str) -> NDArray[np.int64]:

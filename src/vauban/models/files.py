@@ -35,6 +35,9 @@ from vauban.standardise import METADATA as STANDARDISED
 
 SPEC_KEY = "vauban_model"
 TRAINED_SMOOTHING = "trained_smoothing"  # in a file's metadata: the views that the model was trained on
+WITHOUT_LABELS = (
+    "learned_without_labels"  # in a file's metadata: neither these weights nor those they began with saw a label
+)
 FOREIGN = (".onnx", ".skops", ".pkl", ".pickle", ".joblib", ".h5", ".keras", ".tflite", ".pb")
 """Endings of model files that other libraries write."""
 

@@ -20,7 +20,7 @@ from vauban.poisoning.learners import (
     make_partition,
     make_trainer,
     module_trainer_again,
-    to_array,
+    to_samples,
     warn_of_common_statistics,
 )
 from vauban.poisoning.partitioning.partition import Partition
@@ -78,7 +78,7 @@ class Ensemble(VotingEnsemble):
         `partitions`: how many parts, by the content of samples (`partition`: a `vauban.Partition`); `spread` as in Finite
         Aggregation. `learner`: a scikit-learn classifier, of which each part trains a fresh clone; a torch module, of which it
         trains a copy; a function that returns a module; the text of a recipe (tiny-cnn:steps=300); or a `Trainer`, also given as
-        `trainer`. `num_classes`: one more than the largest label unless given, or as many as a module has scores.
+        `trainer`. `num_classes`: needed with a recipe; else as many as a module has scores, or one more than the largest label.
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned
         then; else "samples". `source` goes into the manifest. `originals`: keys of the pictures that `x` are scaled copies of
@@ -324,7 +324,7 @@ def _training(
     num_classes: int | None,
 ) -> tuple[NDArray[Any], NDArray[np.int64], Partition, Trainer]:
     """Samples, labels, partition and trainer, from whatever a caller gave."""
-    samples = to_array(x)
+    samples = to_samples(x)
     split = make_partition(partition, partitions, spread)
     check_samples(samples)
     labels = labels_of(samples, y)

@@ -19,7 +19,7 @@ from vauban.poisoning.defense import Defense, package_entry, parse_defense
 from vauban.poisoning.ensemble import Ensemble
 from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.progress import ProgressReporter, no_progress
-from vauban.poisoning.selection import check_classes_fixed, select
+from vauban.poisoning.selection import check_fixed_beforehand, select
 from vauban.poisoning.training.stacked.build_trainer import build_trainer
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.voting_ensemble import VotingEnsemble
@@ -71,7 +71,7 @@ def train(
     chosen = parse_defense(defense)
     with any_samples():  # each base classifier deals with those of its own part
         samples = select(data, split="train", every=every, limit=limit, classes=classes)
-    check_classes_fixed(samples.data)
+    check_fixed_beforehand(samples.data)
     assert samples.y is not None
     source = {"spec": samples.data.name, "every": every, "limit": limit, "classes": classes, "defense": defense}
     return chosen.train(
@@ -140,7 +140,7 @@ def plan_parts(
     chosen = parse_defense(defense)
     with any_samples():
         samples = select(data, split="train", every=every, limit=limit, classes=classes)
-    check_classes_fixed(samples.data)
+    check_fixed_beforehand(samples.data)
     assert samples.y is not None
     channels = samples.x.shape[1] if samples.x.ndim == 4 else 1
     if chosen.shared_features(channels) is not None:

@@ -63,6 +63,17 @@ def to_array(x: Any, what: str = "samples") -> NDArray[Any]:
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
+def to_samples(x: Any) -> NDArray[Any]:
+    """Training samples as an array; of lists and data frames float64, unless all their numbers are of 8 bits.
+
+    Their type would follow from the values, and it is part of what parts are made from: one added row with 4.5 would turn whole
+    numbers into floats, and put every sample into another part. An array or a tensor has a type of its own.
+    """
+    array = to_array(x)
+    own = isinstance(x, (np.ndarray, torch.Tensor)) or array.dtype == np.uint8 or array.dtype.kind not in "uif"
+    return array if own else array.astype(np.float64)
+
+
 def _from_frame(x: Any) -> NDArray[Any]:
     """The numbers of a data frame or of one of its columns; several kinds of numbers become floats, missing ones NaN."""
     kinds: Any = getattr(x, "dtypes", None)
@@ -115,7 +126,8 @@ def make_trainer(
 ) -> Trainer:
     """The trainer that a learner stands for; `shape` and `dtype` are those of one sample.
 
-    Without `num_classes`, a module has as many classes as it returns scores, and others one more than the largest label.
+    Without `num_classes`, a module has as many classes as it returns scores, and a scikit-learn classifier one more than the
+    largest label: its votes do not depend on how many there are. Networks of a recipe do, all of them, so they need the number.
     """
     if _is_trainer(learner):
         if num_classes not in (None, learner.num_classes):
@@ -126,6 +138,11 @@ def make_trainer(
     if isinstance(learner, str):
         from vauban.poisoning.training.stacked.build_trainer import build_trainer
 
+        if num_classes is None:
+            raise BadInput(
+                f"learner={learner!r} without num_classes: give it, such as num_classes={_classes(labels, None)}. Read off the "
+                "labels it would change with one poisoned label, and every base classifier with it, so that no claim would hold"
+            )
         return build_trainer(shape, _classes(labels, num_classes), model=learner)
     if isinstance(learner, torch.nn.Module):
         return _module_trainer(CopyOf(learner), shape, dtype, num_classes)

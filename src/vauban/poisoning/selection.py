@@ -67,8 +67,16 @@ def select(
     return Selection(chosen.images[rows], renumbered, index[rows], len(wanted), chosen, originals)
 
 
-def check_classes_fixed(data: Dataset) -> None:
-    """Refuse a training set whose labels determine the number of classes: one poisoned label could change every network."""
+def check_fixed_beforehand(data: Dataset) -> None:
+    """Refuse a training set of which one poisoned sample could change every base classifier.
+
+    So it is where the number of classes is read off the labels, and where codes of categories are read off the inputs.
+    """
+    if not data.codes_fixed:
+        raise BadInput(
+            f"{data.name}: codes would be places among the values of the training rows, and one poisoned row with a new value "
+            "could change the codes of all others; name a table that is fixed beforehand and has every value, codes_from=VALUES.csv"
+        )
     if not data.classes_fixed:
         raise BadInput(
             f"{data.name}: how many classes there are would be read off the training labels, and one poisoned label could "

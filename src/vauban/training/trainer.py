@@ -15,7 +15,8 @@ import torch
 from vauban.engine.failed_calls import reason
 from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
-from vauban.models.files import TRAINED_SMOOTHING, save
+from vauban.models.files import TRAINED_SMOOTHING, WITHOUT_LABELS, save
+from vauban.models.weights import read_header
 from vauban.smoothing import Smoothing
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
@@ -164,7 +165,10 @@ def train(
         loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
         trained = loop.result(loop.run(stop_after))
         if files is not None and trained.finished and group.first:
-            _save(files, trained, name_of(network), smoothing, made_by, frozen, metadata or {})
+            further = dict(metadata or {})
+            if loss.learns_features and (start is None or WITHOUT_LABELS in read_header(start)):
+                further[WITHOUT_LABELS] = "true"
+            _save(files, trained, name_of(network), smoothing, made_by, frozen, further)
         if loop.interrupted:
             raise KeyboardInterrupt
     return trained

@@ -15,6 +15,7 @@ from vauban.laws.poisoning.finite import finite_radius, finite_runoff_radius
 from vauban.laws.poisoning.partition import Ints, plurality_radius, runoff_radius
 from vauban.poisoning.votes.ensemble_votes import THREATS, EnsembleVotes
 from vauban.poisoning.votes.settings import PoisoningSettings
+from vauban.specs import Spec
 from vauban.threats import Threat
 from vauban.validation import check_index, check_labels
 
@@ -162,9 +163,18 @@ def training_scope(training: Mapping[str, Any] | None) -> str:
             f" The training set is the samples of the classes {data['classes']}; relabelling one to another class than these is "
             "not covered."
         )
-    if data.get("every", 1) != 1 or data.get("limit"):
+    if data.get("every", 1) != 1 or data.get("limit") or _split_by_position(data.get("spec")):
         text += " The training set is what was selected of the data set by position, before any change."
+    if "originals_sha256" in data:
+        text += (
+            " Inputs are told apart by their original pictures: equal inputs made from different ones count one by one."
+        )
     return text
+
+
+def _split_by_position(spec: object) -> bool:
+    """Whether this is every fifth row of a table, or the others: an added row moves those behind it from one to the other."""
+    return isinstance(spec, str) and spec.startswith("table:") and Spec.parse(spec).params.get("split", "all") != "all"
 
 
 def wording(threat: Threat, aggregate: str, k: int, scope: str = "") -> str:

@@ -10,7 +10,7 @@ from torch import nn
 from vauban.errors import BadInput
 from vauban.files import sha256
 from vauban.models.building import build_bare
-from vauban.models.files import SPEC_KEY
+from vauban.models.files import SPEC_KEY, WITHOUT_LABELS
 from vauban.models.weights import read_weights
 from vauban.poisoning.training.stacked.network_in_network import BLOCKS, pooled
 from vauban.specs import Spec
@@ -47,7 +47,10 @@ def learning_head(features: torch.Size, outputs: int) -> nn.Module:
 
 
 def learned_before(path: Path) -> tuple[str, str, dict[str, torch.Tensor]]:
-    """The architecture, the hash and the tensors of a trunk that `vauban train` wrote, without those of its last layer."""
+    """The architecture, the hash and the tensors of a trunk that `vauban train` wrote, without those of its last layer.
+
+    One that may have seen labels is refused: a flipped label would change the features that all heads share.
+    """
     tensors, about = read_weights(path)
     text = about.get(SPEC_KEY, "")
     if {"mean", "std"} & set(Spec.parse(text or "none").params):
@@ -60,6 +63,11 @@ def learned_before(path: Path) -> tuple[str, str, dict[str, torch.Tensor]]:
     if not text or missing:
         raise BadInput(
             f"{path} holds no features: a file is needed that vauban train --model resnet18 --loss simsiam (or simclr) wrote"
+        )
+    if WITHOUT_LABELS not in about:
+        raise BadInput(
+            f"{path} does not say that its weights, and those they began with, were learned without labels, so one flipped label "
+            "may have changed all features; learn them by vauban train --loss simsiam (or simclr), with no --init or one made so"
         )
     return text, sha256(path.read_bytes()), {name: tensors[name].contiguous() for name in needed}
 
