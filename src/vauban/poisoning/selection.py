@@ -75,7 +75,7 @@ def check_fixed_beforehand(data: Dataset) -> None:
     if not data.codes_fixed:
         raise BadInput(
             f"{data.name}: codes would be places among the values of the training rows, and one poisoned row with a new value "
-            "could change the codes of all others; name a table that is fixed beforehand and has every value, codes_from=VALUES.csv"
+            "could change the codes of all others; name a table that is fixed beforehand, with every value: codes_from=VALUES.csv"
         )
     if not data.classes_fixed:
         raise BadInput(
