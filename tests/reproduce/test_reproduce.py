@@ -13,7 +13,7 @@ from commands import vauban
 
 import vauban as vb
 from vauban.certificates import derive
-from vauban.errors import BadInput
+from vauban.errors import BadInput, Incomplete
 from vauban.reproduce.analytic import FIGURES
 from vauban.reproduce.comparing import measured
 from vauban.reproduce.entry import find
@@ -131,6 +131,24 @@ def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> 
     (test,) = set(runs) - set(validation)
     assert runs[test].certificates().index.tolist() == [5000, 6250, 7500, 8750]
     assert validation[f"{test},validation"].clean_accuracy == max(c.clean_accuracy for c in validation.values())
+
+
+def test_the_printed_training_has_none_of_our_settings(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stopped(step: Step, *_: Any) -> bool:
+        asked.append(step.settings)
+        raise Incomplete("far enough")
+
+    monkeypatch.setattr("vauban.reproduce.steps.train", stopped)
+    small = find(str(entry))
+    both = replace(small, train={**small.train, "recipe": "best", "printed": "table-A.2"})
+    for number, options in enumerate((Options(), Options(printed=True), Options(printed=True, settings={"epochs": 3}))):
+        with pytest.raises(Incomplete):
+            run_entry(both, tmp_path / str(number), options)
+    assert asked == [{"epochs": 2, "batch": 50}, {}, {"epochs": 3}]
 
 
 @pytest.mark.slow

@@ -95,6 +95,8 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
 
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
+    if options.printed and "printed" in entry.train:  # settings of the entry are changes of Vauban's recipe
+        entry = replace(entry, train={key: value for key, value in entry.train.items() if key != "settings"})
     made = (entry.quickened() if options.quick else entry).located(options.folder)
     made = replace(made, train={**made.train, "settings": {**made.train.get("settings", {}), **options.settings}})
     if options.inputs is not None:
