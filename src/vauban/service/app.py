@@ -64,7 +64,7 @@ _PAGE = {
 
 
 def make_app(desk: Desk, token: str | None = None) -> App:
-    """The service as an ASGI application; it begins to vote when it is started."""
+    """The service as an ASGI application; it begins to vote when it is started, unless the desk has begun before."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -62,16 +62,24 @@ class Desk:
         self.folder = ServiceFolder(folder, self.limits.kept)
         self.batches = Batches(served, self.voting, self.folder, on)
         self.problem: str | None = None
+        self._started = False
         self._classes = classes or tuple(map(str, range(served.smoothed.num_classes)))
         self.in_progress = 0
         self._request_seconds = 1.0
 
     def start(self) -> None:
-        """Check the model, begin to vote, and resume batches."""
-        self.served.check()
-        self.voting.start(self.served.smoothed.network)
-        self._check_workers()
-        self.batches.start()
+        """Check the model, begin to vote, and resume batches; once, whoever calls it."""
+        if self._started:
+            return
+        try:
+            self.served.check()
+            self.voting.start(self.served.smoothed.network)
+            self._check_workers()
+            self.batches.start()
+        except BaseException:
+            self.close()
+            raise
+        self._started = True
 
     def close(self) -> None:
         """Stop; batches are resumed by the next start."""
