@@ -35,7 +35,9 @@ def test_the_linter_accepts_it() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_its_steps_start_a_service_that_its_health_check_finds_well(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT], check=True, capture_output=True
+    )
     (wheel,) = tmp_path.glob("*.whl")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env/bin/python"
