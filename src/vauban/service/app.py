@@ -59,6 +59,7 @@ _STATUS: list[tuple[type[Exception], int]] = [
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
+    "/chart.js": ("chart.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
 }
 
