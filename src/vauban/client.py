@@ -38,7 +38,7 @@ _ENDINGS = {
 
 
 class ServiceError(VaubanError):
-    """The service refused a request; `status` is the number of its answer, 0 where there was none, 200 where it failed later."""
+    """The service refused a request; `status`: of its answer, 0 if there was none, 200 if it failed later."""
 
     def __init__(self, status: int, detail: str, retry_after: float | None = None):
         super().__init__(f"the service answered {status}: {detail}" if status >= 400 else detail)
@@ -165,8 +165,8 @@ class Client:
             where = f"{self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}{self._parts.path}"
             raise ServiceError(
                 0,
-                f"no service answers at {where} ({problem or type(problem).__name__}): see that vauban serve runs there, or give "
-                "the address that it prints",
+                f"no service answers at {where} ({problem or type(problem).__name__}): see that vauban serve runs "
+                "there, or give the address that it prints",
             ) from None
         except BaseException:
             connection.close()

@@ -1,4 +1,4 @@
-"""The chart of the page: its numbers are round, at any radius. (tests/service/test_page.py looks at the page in Chromium.)"""
+"""The chart of the page: its numbers are round, at any radius. (test_page.py looks at the page in Chromium.)"""
 
 import json
 import subprocess

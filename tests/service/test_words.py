@@ -1,4 +1,4 @@
-"""What a service and its client say where something is misspelt, not finite, too large or not there; and of kept records."""
+"""What a service and its client say of what is misspelt, not finite, too large or not there, and of kept records."""
 
 import json
 import struct
@@ -70,7 +70,8 @@ def test_a_kept_record_has_its_votes_and_settings(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("input_range", "words"), [(None, "inputs of any size"), ((-1.0, 2.0), "inputs in [-1,2]"), ((0.0, 1.0), "pictures in [0,1]")]
+    ("input_range", "words"),
+    [(None, "inputs of any size"), ((-1.0, 2.0), "inputs in [-1,2]"), ((0.0, 1.0), "pictures in [0,1]")],
 )  # fmt: skip
 def test_the_unit_is_that_of_the_range(tmp_path: Path, input_range: tuple[float, float] | None, words: str) -> None:
     def halves(rows: torch.Tensor) -> torch.Tensor:

@@ -261,14 +261,14 @@ def run_model(
 
 
 def run_data(run: Path, named: DataSection, data: str | None) -> str:
-    """The data set given for a run, or the one that its manifest names; a run of arrays names the type of its object alone."""
+    """The data set given for a run, or the one that its manifest names; a run of arrays names only their type."""
     from vauban.data import KINDS
     from vauban.data.registry import parse
 
     if data is None and parse(named.spec).name not in KINDS.names():
         raise BadInput(
-            f"{run} names no data set that can be read, only {named.spec!r}, the type of its inputs: give --data; arrays are "
-            "saved by numpy.savez('inputs.npz', images=…, labels=…) and read by --data npz:path=inputs.npz"
+            f"{run} names no data set that can be read, only {named.spec!r}, the type of its inputs: give --data; "
+            "arrays are saved by numpy.savez('inputs.npz', images=…, labels=…) and read by --data npz:path=inputs.npz"
         )
     return data or named.spec
 

@@ -189,7 +189,7 @@ def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) ->
         raise TooLarge(f"a picture of more than {own} pixels: at most {min(own, pixels)} are read") from None
     except UnidentifiedImageError:
         raise BadInput(
-            f"the body is no {PICTURES[kind]} picture, which Content-Type {kind} says it is: send one, or say its own type"
+            f"the body is no {PICTURES[kind]} picture, as Content-Type {kind} says: send one, or say its own type"
         ) from None
     except Exception as problem:  # decoders of damaged pictures raise anything
         raise BadInput(f"the body is no {PICTURES[kind]} picture that can be read ({str(problem)[:100]})") from None

@@ -24,7 +24,7 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of this host, bound to the port (0: a free one, the same for all) and not listening yet."""
+    """A socket for each address of this host, bound to the port (0: a free one for all), not listening yet."""
     bound: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -42,7 +42,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
                     raise
                 bound.pop().close()
         if not bound:
-            raise OSError(errno.EADDRNOTAVAIL, "none of its addresses is one of this machine")
+            raise OSError(errno.EADDRNOTAVAIL, "cannot assign requested address")
     except (OSError, UnicodeError) as problem:
         close(bound)
         raise _refusal(host, port, problem) from None
