@@ -38,10 +38,10 @@ _ENDINGS = {
 
 
 class ServiceError(VaubanError):
-    """The service refused a request; `status` is the number of its answer."""
+    """The service refused a request; `status`: of its answer, 0 if there was none, 200 if it failed later."""
 
     def __init__(self, status: int, detail: str, retry_after: float | None = None):
-        super().__init__(f"the service answered {status}: {detail}")
+        super().__init__(f"the service answered {status}: {detail}" if status >= 400 else detail)
         self.status, self.retry_after = status, retry_after
 
 
@@ -100,7 +100,7 @@ class Client:
                 radius = None if content["radius"] is None else float(content["radius"])
                 shared = {key: content[key] for key in ("label", "abstained", "counts", "votes", "claim", "files")}
                 return RemoteCertificate(radius=radius, id=content.get("id"), **shared)
-        raise ServiceError(200, "its answer ended before the certificate was done: ask again")
+        raise ServiceError(200, "the service's answer ended before the certificate was done: ask again")
 
     def events(self, x: Any, **asked: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events of a request to certify as they come: accepted, views, radius, …, done or error."""
@@ -162,7 +162,12 @@ class Client:
             return connection, answer
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
-            raise ServiceError(0, f"nothing, since it cannot be reached ({problem})") from None
+            where = f"{self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}{self._parts.path}"
+            raise ServiceError(
+                0,
+                f"no service answers at {where} ({problem or type(problem).__name__}): see that vauban serve runs "
+                "there, or give the address that it prints",
+            ) from None
         except BaseException:
             connection.close()
             raise
@@ -273,4 +278,19 @@ def _refusal(answer: http.client.HTTPResponse) -> ServiceError:
     except (ValueError, KeyError, TypeError):
         detail = content.decode(errors="replace")[:200]
     wait = answer.getheader("Retry-After", "")
-    return ServiceError(answer.status, str(detail), float(wait) if wait.isdigit() else None)
+    return ServiceError(answer.status, _sentence(detail), float(wait) if wait.isdigit() else None)
+
+
+def _sentence(detail: Any) -> str:
+    """Why a request was refused, in words; parameters that FastAPI refuses are a list of what is wrong with each."""
+    if not isinstance(detail, list) or not all(isinstance(one, dict) and "msg" in one for one in detail):
+        return str(detail)
+    return "; ".join(_wrong(one) for one in detail)
+
+
+def _wrong(one: Mapping[str, Any]) -> str:
+    """What is wrong with one parameter: "alpha=2: Input should be less than 0.5"."""
+    place = one.get("loc")
+    name = str(place[-1]) if isinstance(place, list) and place else "the request"
+    given = one.get("input")
+    return f"{name}={given}: {one['msg']}" if isinstance(given, str | int | float) else f"{name}: {one['msg']}"

@@ -286,6 +286,24 @@ def test_the_command_line(folders: dict[str, Path]) -> None:
     assert "seed" not in " ".join(json.loads(said.stdout)["unproven"])  # exact claims have none
 
 
+def test_a_run_of_arrays_asks_for_its_data(digits: Dataset, tmp_path: Path) -> None:
+    run, saved = tmp_path / "run", tmp_path / "inputs.npz"
+    smoothed = vb.SmoothedClassifier(load_model(packaged("mnist") or ""), "gaussian:sigma=0.5", num_classes=10)
+    smoothed.certify(digits.images[:2], digits.labels[:2], n=100, out=run, progress=False)
+    for command in (
+        ["verify", str(run), "--replay", "--inputs", "1"],
+        ["attack", str(run), "--out", str(tmp_path / "attacked")],
+    ):
+        refused = CliRunner().invoke(app, [*command, "--device", "cpu"])
+        assert refused.exit_code == 2, refused.output
+        assert "names no data set that can be read, only 'ndarray'" in refused.stderr
+        assert "give --data" in refused.stderr
+    np.savez(saved, images=digits.images[:2], labels=digits.labels[:2])
+    options = ["--data", f"npz:path={saved},classes=10", "--device", "cpu"]
+    replayed = CliRunner().invoke(app, ["verify", str(run), "--replay", "--inputs", "1", *options])
+    assert replayed.exit_code == 0, replayed.output
+
+
 def test_the_model_that_the_manifest_names_is_found_beside_the_run_or_asked_for(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

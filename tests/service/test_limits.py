@@ -73,6 +73,7 @@ def test_nothing_but_the_page_answers_without_the_token(world: World, given: dic
         assert headers["www-authenticate"] == "Bearer"
         assert "token" in detail(content)
     assert world.send("GET", "/")[0] == world.send("GET", "/healthz")[0] == 200
+    assert {world.send("GET", path)[0] for path in ("/app.js", "/chart.js", "/style.css")} == {200}
     assert world.client.about()["exact"] is False
 
 

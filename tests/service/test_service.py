@@ -153,7 +153,8 @@ def test_health_metrics_and_description(world: World) -> None:
 
 
 def test_the_page_is_there_and_may_load_nothing_else(world: World) -> None:
-    for path, kind in {"/": "text/html", "/app.js": "text/javascript", "/style.css": "text/css"}.items():
+    script = {"/app.js": "text/javascript", "/chart.js": "text/javascript"}
+    for path, kind in {"/": "text/html", **script, "/style.css": "text/css"}.items():
         status, headers, content = world.send("GET", path)
         assert status == 200
         assert headers["content-type"].startswith(kind)

@@ -157,7 +157,7 @@ def _of_run(run: Path, model: str | None, weights: str | None, data: str | None,
             f"{run} is a poisoning run, whose training data is attacked, not its inputs: see docs/attacks.md"
         )
     manifest, where = manifests.read(run), common.pick_device(device)
-    spec = data or manifest.data.spec
+    spec = common.run_data(run, manifest.data, data)
     chosen, loaded = common.run_model(run, manifest.model, model, weights, where)
     return {"model": loaded, "data": load(spec), "device": where, "called": _called(chosen, weights)}
 

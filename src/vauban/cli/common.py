@@ -21,7 +21,7 @@ from vauban.report.progress import counter
 
 if TYPE_CHECKING:
     from vauban.models import LoadedModel
-    from vauban.runs.sections import ModelSection
+    from vauban.runs.sections import DataSection, ModelSection
 
 __all__ = ["counter", "progress"]
 
@@ -258,6 +258,19 @@ def run_model(
     if weights is not None:
         raise BadInput(f"--weights {weights} belong to a model that is not named: give --model too")
     return find(run, named, device)
+
+
+def run_data(run: Path, named: DataSection, data: str | None) -> str:
+    """The data set given for a run, or the one that its manifest names; a run of arrays names only their type."""
+    from vauban.data import KINDS
+    from vauban.data.registry import parse
+
+    if data is None and parse(named.spec).name not in KINDS.names():
+        raise BadInput(
+            f"{run} names no data set that can be read, only {named.spec!r}, the type of its inputs: give --data; "
+            "arrays are saved by numpy.savez('inputs.npz', images=…, labels=…) and read by --data npz:path=inputs.npz"
+        )
+    return data or named.spec
 
 
 def printable(text: str) -> str:

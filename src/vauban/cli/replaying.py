@@ -55,7 +55,7 @@ def _replay_inputs(
     from vauban.runs import manifest as manifests
 
     manifest = manifests.read(run)
-    spec = data or manifest.data.spec
+    spec = common.run_data(run, manifest.data, data)
     _, loaded = common.run_model(run, manifest.model, model, weights, device)
     return replay(run, loaded, load(spec, stream=True), inputs=inputs, device=device, progress=not quiet)
 

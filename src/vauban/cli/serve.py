@@ -71,7 +71,6 @@ def serve(
 
     Requests share compute shapes. Replicas with one --runs folder share batches: one that dies is continued by another.
     """
-    from vauban.service.running import server
     from vauban.service.settings import Limits
 
     limits = Limits(queue=queue, seconds=seconds, upload=upload, pixels=pixels)
@@ -92,14 +91,24 @@ def serve(
         backend=backend,
         device=common.pick_device(device),
     )
+    from vauban.service.running import bind, close, listen, server
+
     if token is not None and not token.strip():
         raise typer.BadParameter("the token is empty: give one, or none at all")
     if token is None and host not in ("127.0.0.1", "localhost", "::1"):
         typer.echo(
             "warning: whoever reaches this address can ask; give a token (VAUBAN_TOKEN) to change that", err=True
         )
-    typer.echo(f"serving {desk.about()['model']}, {smoothing}, at http://{host}:{port} (runs in {runs})", err=True)
-    server(desk, host, port, token).run()
+    one, sockets = server(desk, host, port, token), bind(host, port)
+    try:
+        desk.start()
+        listen(sockets, host, port)
+        where = f"http://{f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
+        typer.echo(f"serving {desk.about()['model']}, {smoothing}, at {where} (runs in {runs})", err=True)
+        one.run(sockets)
+    finally:
+        desk.close()
+        close(sockets)
 
 
 def make_desk(

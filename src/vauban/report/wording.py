@@ -28,11 +28,15 @@ LABELS_FIXED = (
 def sentence(threat: Threat, radius: str, input_range: tuple[float, float] | None = UNIT_RANGE) -> str:
     """Which changes a radius covers, in words."""
     relation = "less than" if threat.ball == "open" else "at most"
-    unit = threat.unit
-    if input_range != UNIT_RANGE:
-        of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
-        unit = unit.replace("pictures in [0,1]", of)
-    return f"every change whose {threat.metric} is {relation} {radius} ({unit})"
+    return f"every change whose {threat.metric} is {relation} {radius} ({unit_of(threat, input_range)})"
+
+
+def unit_of(threat: Threat, input_range: tuple[float, float] | None) -> str:
+    """The unit of a radius, in words for inputs of this range (None: any)."""
+    if input_range == UNIT_RANGE:
+        return threat.unit
+    of = "inputs of any size" if input_range is None else f"inputs in [{input_range[0]:g},{input_range[1]:g}]"
+    return threat.unit.replace("pictures in [0,1]", of)
 
 
 def spoken(threat: Threat, inputs: InputSection, data: DataSection) -> Threat:

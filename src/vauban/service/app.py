@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
 from vauban import __version__
@@ -59,12 +59,13 @@ _STATUS: list[tuple[type[Exception], int]] = [
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
+    "/chart.js": ("chart.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
 }
 
 
 def make_app(desk: Desk, token: str | None = None) -> App:
-    """The service as an ASGI application; it begins to vote when it is started."""
+    """The service as an ASGI application; it begins to vote when it is started, unless the desk has begun before."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,7 +75,15 @@ def make_app(desk: Desk, token: str | None = None) -> App:
         finally:
             await asyncio.to_thread(desk.close)
 
-    api = FastAPI(title="Vauban", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    api = FastAPI(
+        title="Vauban",
+        version=__version__,
+        description="A route that takes query parameters refuses those that it does not know, with 422.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(_known_parameters)],
+    )
     for kind, status in _STATUS:
         api.add_exception_handler(kind, _handler(status))
     _add_page(api)
@@ -82,6 +91,14 @@ def make_app(desk: Desk, token: str | None = None) -> App:
     _add_batch(api, desk)
     _add_runs(api, desk)
     return Guard(api, desk.limits, desk.metrics, token)
+
+
+async def _known_parameters(request: Request) -> None:
+    """Refuse query parameters that a route does not know: a misspelt one would be answered with its default value."""
+    known = sorted(one.alias for one in request.scope["route"].dependant.query_params)
+    unknown = [name for name in request.query_params if name not in known]
+    if known and unknown:
+        raise BadInput(f"the parameter {unknown[0][:40]!r} is not known here: known are {', '.join(known)}")
 
 
 def _handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -117,7 +117,7 @@ def numbers(values: Any) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         found = array.astype(np.float32)
     if not np.isfinite(found).all():
-        raise BadInput("a number is too large: finite numbers of float32 are needed")
+        raise BadInput("a number is NaN, infinite or too large for float32: numbers must be finite")
     return found
 
 
@@ -164,7 +164,7 @@ def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) ->
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise BadInput(f"a picture for inputs of shape {shape}: send numbers, as {JSON} or {NPY}")
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise MissingExtra("Pillow", "serve", "reading pictures") from None
     try:
@@ -184,6 +184,13 @@ def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) ->
                 values = np.asarray(fitted, np.uint8)
     except BadInput:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # Pillow's own limit, which it checks first
+        own = Image.MAX_IMAGE_PIXELS or pixels
+        raise TooLarge(f"a picture of more than {own} pixels: at most {min(own, pixels)} are read") from None
+    except UnidentifiedImageError:
+        raise BadInput(
+            f"the body is no {PICTURES[kind]} picture, as Content-Type {kind} says: send one, or say its own type"
+        ) from None
     except Exception as problem:  # decoders of damaged pictures raise anything
         raise BadInput(f"the body is no {PICTURES[kind]} picture that can be read ({str(problem)[:100]})") from None
     return values[None] if shape[0] == 1 else np.ascontiguousarray(values.transpose(2, 0, 1))

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +17,10 @@ from vauban import __version__
 from vauban.errors import VaubanError
 from vauban.inputs import Batch
 from vauban.methods import CertifySettings, method_for
+from vauban.report.wording import unit_of
 from vauban.runs.manifest import threat_entries
 from vauban.service.batches import Batches
-from vauban.service.folder import Full, ServiceFolder
+from vauban.service.folder import Full, ServiceFolder, progress_bytes
 from vauban.service.growing import Event
 from vauban.service.metrics import Metrics
 from vauban.service.served import Served
@@ -62,16 +64,24 @@ class Desk:
         self.folder = ServiceFolder(folder, self.limits.kept)
         self.batches = Batches(served, self.voting, self.folder, on)
         self.problem: str | None = None
+        self._started = False
         self._classes = classes or tuple(map(str, range(served.smoothed.num_classes)))
         self.in_progress = 0
         self._request_seconds = 1.0
 
     def start(self) -> None:
-        """Check the model, begin to vote, and resume batches."""
-        self.served.check()
-        self.voting.start(self.served.smoothed.network)
-        self._check_workers()
-        self.batches.start()
+        """Check the model, begin to vote, and resume batches; once, whoever calls it."""
+        if self._started:
+            return
+        try:
+            self.served.check()
+            self.voting.start(self.served.smoothed.network)
+            self._check_workers()
+            self.batches.start()
+        except BaseException:
+            self.close()
+            raise
+        self._started = True
 
     def close(self) -> None:
         """Stop; batches are resumed by the next start."""
@@ -119,19 +129,22 @@ class Desk:
 
     async def noted(self, events: AsyncIterator[Event], keep: bool) -> AsyncIterator[Event]:
         """The events of a request, with its record kept if asked for, and with the time to its first radius counted."""
-        began, first = time.monotonic(), True
+        began, first, settings = time.monotonic(), True, {}
         async for name, content in events:
+            if name == "accepted":
+                settings = content["settings"]
             if first and name == "radius" and content["radius"] is not None:
                 self.metrics.first_radius.observe(time.monotonic() - began)
                 first = False
             if name == "done" and keep:
-                entry = await asyncio.to_thread(self._keep, content)
+                entry = await asyncio.to_thread(self._keep, settings, content)
                 content = {**content, **entry}
             yield name, content
 
-    def _keep(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _keep(self, settings: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return {"id": self.folder.create("certify", {}, 1, {}, content["files"]).id}
+            progress = {"progress.json": progress_bytes(decided=1, votes=content["votes"])}
+            return {"id": self.folder.create("certify", settings, 1, progress, content["files"]).id}
         except VaubanError as problem:
             return {"id": None, "detail": str(problem)}
 
@@ -183,7 +196,7 @@ class Desk:
         return {
             "model": smoothed.base.spec or type(smoothed.base.module).__name__,
             "smoothing": str(smoothed.smoothing.spec),
-            "threat": threat_entries(law.threat),
+            "threat": threat_entries(replace(law.threat, unit=unit_of(law.threat, smoothed.input_range))),
             "exact": law.exact,
             "shape": list(self.served.shape),
             "classes": list(self._classes),

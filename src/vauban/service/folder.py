@@ -3,7 +3,7 @@
     ID/request.json   what was asked: kind, settings, when
     ID/inputs.npy     of a batch: its inputs, then labels.npy if it has any
     ID/run/           the run folder (docs/run-folder.md)
-    ID/progress.json  how far a batch is, by whoever works on it
+    ID/progress.json  how far a batch is, by whoever works on it; the votes of a record that is kept
     ID/cancelled, ID/failed.json
 
 An ID is made here, of 128 random bits; nothing else in a request names a file.
@@ -142,7 +142,7 @@ class Entry:
 
     def write_progress(self, **values: int) -> None:
         """Write how far a batch is."""
-        replace_file(self.path / "progress.json", json.dumps({**values, "at": time.time()}).encode())
+        replace_file(self.path / "progress.json", progress_bytes(**values))
 
 
 class ServiceFolder:
@@ -192,6 +192,11 @@ class ServiceFolder:
         finally:
             os.close(descriptor)
         return Entry(id, self.root / id)
+
+
+def progress_bytes(**values: int) -> bytes:
+    """How far a run is, as a file."""
+    return json.dumps({**values, "at": time.time()}).encode()
 
 
 def array_bytes(array: NDArray[Any]) -> bytes:

@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/", "/app.js", "/style.css", "/healthz", "/openapi.json")
+OPEN = ("/", "/app.js", "/chart.js", "/style.css", "/healthz", "/openapi.json")
 """Paths that need no token: the page, which asks for one, and what says that the service is there."""
 
 _HEADERS = {

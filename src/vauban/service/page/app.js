@@ -1,5 +1,7 @@
 // The page of a service: draw or drop a picture, watch views vote and the radius grow, then change the picture.
 
+import { drawChart } from "./chart.js";
+
 const $ = (id) => document.getElementById(id);
 const state = { about: null, token: "", pixels: null, certified: null, claim: null, stop: null, predicting: null, points: [] };
 
@@ -12,12 +14,18 @@ async function ask(path, options = {}) {
   if (answer.status === 401) {
     $("token-form").hidden = false;
     $("token").focus();
+    throw new Error(state.token ? "This is not the token of this service: give the one that it was started with." : "");
   }
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({ detail: answer.statusText }));
-    throw new Error(typeof said.detail === "string" ? said.detail : JSON.stringify(said.detail));
+    throw new Error(typeof said.detail === "string" ? said.detail : sentence(said.detail));
   }
   return answer;
+}
+
+/** What is wrong with each parameter of a request, in words. */
+function sentence(detail) {
+  return detail.map(({ loc, input, msg }) => `${loc.at(-1)}=${input}: ${msg}`).join("; ");
 }
 
 /** The body of a request: the pixels in the format of numpy.save, so that nothing is rounded. */
@@ -52,7 +60,7 @@ async function events(answer, tell) {
 }
 
 function show(problem) {
-  $("problem").textContent = problem ? String(problem.message || problem) : "";
+  $("problem").textContent = problem ? String(problem.message ?? problem) : "";
 }
 
 // --- the picture -------------------------------------------------------------------------------------------------------
@@ -140,19 +148,23 @@ function prepareDrawing() {
     stroke(event);
   });
   pad.addEventListener("pointermove", (event) => event.buttons && stroke(event));
-  pad.addEventListener("dragover", (event) => (event.preventDefault(), pad.classList.add("over")));
-  pad.addEventListener("dragleave", () => pad.classList.remove("over"));
-  pad.addEventListener("drop", (event) => {
+  // Anywhere on the page: a browser would leave it for a picture that is dropped beside the canvas.
+  document.addEventListener("dragover", (event) => (event.preventDefault(), pad.classList.add("over")));
+  document.addEventListener("dragleave", () => pad.classList.remove("over"));
+  document.addEventListener("drop", (event) => {
     event.preventDefault();
     pad.classList.remove("over");
-    takeFile(event.dataTransfer.files[0]).catch(show);
+    if (state.about && isPicture(state.about.shape)) takeFile(event.dataTransfer.files[0]).catch(show);
   });
   $("file").addEventListener("change", (event) => takeFile(event.target.files[0]).catch(show));
 }
 
 /** The input as it is sent: bytes of a picture, or the numbers of a row. */
 function input() {
-  if (isPicture(state.about.shape)) return state.pixels;
+  if (isPicture(state.about.shape)) {
+    if (!state.pixels.some(Boolean)) throw new Error("The picture is empty: draw on it or drop one first, then certify.");
+    return state.pixels;
+  }
   const wanted = state.about.shape.reduce((a, b) => a * b, 1);
   const numbers = $("values").value.split(/[\s,;]+/).filter(Boolean).map(Number);
   if (numbers.length !== wanted || numbers.some(Number.isNaN)) throw new Error(`${wanted} numbers are needed`);
@@ -170,11 +182,14 @@ async function certify() {
   clearTimeout(state.predicting);
   for (const id of ["breaking", "record", "restore"]) $(id).hidden = true;
   $("views").replaceChildren();
+  $("views-text").hidden = true;
   $("claim").textContent = "";
+  chart();
   $("answer").innerHTML = '<span class="quiet">Votes are being cast …</span>';
   $("certify").disabled = true;
   const seconds = Math.min(10, state.about.limits.seconds);
-  const asked = state.about.exact ? "views=8" : `views=8&seconds=${seconds}`;
+  const views = isPicture(state.about.shape) ? 8 : 0; // a row of a table is no picture
+  const asked = state.about.exact ? `views=${views}` : `views=${views}&seconds=${seconds}`;
   try {
     const body = npy(sent, state.about.shape);
     const headers = { "Content-Type": "application/x-npy" };
@@ -197,6 +212,7 @@ const tell = {
   views({ views, votes }) {
     const most = votes.toSorted((a, b) => votes.filter((v) => v === b).length - votes.filter((v) => v === a).length)[0];
     $("views").replaceChildren(...views.map((view, i) => shownView(view, votes[i], most)));
+    $("views-text").hidden = false;
   },
   radius(content) {
     bars(content.counts, content.label);
@@ -209,7 +225,7 @@ const tell = {
     this.radius(content);
     state.certified = sent;
     state.claim = content;
-    $("claim").textContent = content.claim;
+    $("claim").textContent = content.claim.replace("Votes stopped by anytime.", "The votes could be stopped at any time.");
     const record = new Blob([JSON.stringify({ files: content.files })], { type: "application/json" });
     $("record").href = URL.createObjectURL(record);
     $("record").hidden = false;
@@ -281,40 +297,7 @@ function bars(counts, label) {
   );
 }
 
-function chart() {
-  const canvas = $("chart");
-  const context = canvas.getContext("2d");
-  const style = getComputedStyle(document.body);
-  const colour = (key) => style.getPropertyValue(key).trim();
-  const { width, height } = canvas;
-  const [left, right, top, bottom] = [56, 12, 12, 40];
-  context.clearRect(0, 0, width, height);
-  context.font = "18px system-ui, sans-serif";
-  const largest = Math.max(...state.points.map((p) => p[1]), 1e-9) * 1.1;
-  const [from, to] = [Math.log10(10), Math.log10(Math.max(100, state.points.at(-1)[0]))];
-  const x = (votes) => left + ((Math.log10(Math.max(10, votes)) - from) / (to - from)) * (width - left - right);
-  const y = (radius) => height - bottom - (radius / largest) * (height - top - bottom);
-  context.strokeStyle = colour("--line");
-  context.fillStyle = colour("--quiet");
-  context.lineWidth = 1;
-  for (let power = 1; power <= to + 1e-9; power++) {
-    context.beginPath();
-    context.moveTo(x(10 ** power), top);
-    context.lineTo(x(10 ** power), height - bottom);
-    context.stroke();
-    context.textAlign = "center";
-    context.fillText((10 ** power).toLocaleString(), Math.min(x(10 ** power), width - 30), height - bottom + 24);
-  }
-  context.textAlign = "right";
-  for (const part of [0, 0.5, 1]) context.fillText((part * largest).toPrecision(2), left - 8, y(part * largest) + 6);
-  context.strokeStyle = colour("--main");
-  context.lineWidth = 3;
-  context.beginPath();
-  state.points.forEach(([votes, radius], i) => (i ? context.lineTo(x(votes), y(radius)) : context.moveTo(x(votes), y(radius))));
-  context.stroke();
-  const [votes, radius] = state.points.at(-1);
-  canvas.setAttribute("aria-label", `Certified radius ${radius} after ${votes} votes`);
-}
+const chart = () => state.about && drawChart($("chart"), state.points, state.about.threat.ball === "closed");
 
 // --- breaking ----------------------------------------------------------------------------------------------------------
 
@@ -370,12 +353,14 @@ async function predict(inside, far) {
 // --- beginning ---------------------------------------------------------------------------------------------------------
 
 async function begin() {
+  $("about").textContent = "Asking the service …";
   const about = await (await ask("about")).json();
   state.about = about;
   $("token-form").hidden = true;
+  $("main").hidden = false;
   $("about").textContent = `${about.model}, ${about.smoothing}; inputs ${about.shape.join(" x ")}, ${about.classes.length} classes`;
   const picture = isPicture(about.shape);
-  $("drawing").hidden = !picture;
+  $("drawing").hidden = $("clear").hidden = !picture;
   $("numbers").hidden = picture;
   $("colour-label").hidden = about.shape[0] !== 3;
   const length = about.shape.reduce((a, b) => a * b, 1);
@@ -383,6 +368,14 @@ async function begin() {
   if (picture) paint($("pad"), state.pixels, about.shape);
   else $("values").value = Array(length).fill(0.5).join(", ");
   bars(about.classes.map(() => 0), null);
+  chart();
+}
+
+function start() {
+  begin().catch((problem) => {
+    $("about").textContent = "";
+    show(problem);
+  });
 }
 
 prepareDrawing();
@@ -394,6 +387,8 @@ $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   state.token = $("token").value;
   show("");
-  begin().catch(show);
+  start();
 });
-begin().catch(show);
+addEventListener("resize", chart);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", chart);
+start();
