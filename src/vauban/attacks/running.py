@@ -48,6 +48,7 @@ DEFAULTS = {
 """Which attacks are run where none is asked for; concave: whatever g is; lp: fractional, l1/2 and the like."""
 
 TOGETHER = 16
+_NAMED = 5  # of the inputs that a budget leaves out
 _PUSHED = (1.03, 1.1, 1.25)
 """How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
 
@@ -302,9 +303,13 @@ def _finished(subject: Subject, results: dict[int, InputResult], secret: int, fo
         certs=subject.certs,
         folder=None if folder is None else folder.path,
     )
-    left = int((~attacked.attacked).sum())
-    if left:
-        note = f"the budget was spent before {left} of {len(attacked)} inputs were attacked: the same command goes on with them"
+    left = attacked.index[~attacked.attacked]
+    if len(left):
+        named = ", ".join(map(str, left[:_NAMED])) + (", …" if len(left) > _NAMED else "")
+        note = (
+            f"the budget was spent before {len(left)} of {len(attacked)} inputs were attacked ({named}): accuracy under attack "
+            "is that of the others; the same command goes on with them"
+        )
         attacked = replace(attacked, notes=(*attacked.notes, note))
     attacked = raise_alarms(subject, attacked, _number(secret, "alarm"))
     if folder is not None:
