@@ -53,3 +53,7 @@ def test_a_radius_out_of_reach_is_said() -> None:
         plan_radius(0.5, n=5)
     with pytest.raises(BadInput, match="a finite number above zero is needed"):
         plan_radius(-1.0)
+    with pytest.raises(BadInput, match="alpha=0: a probability strictly between 0 and 1 is needed"):
+        plan_radius(0.5, alpha=0)
+    with pytest.raises(BadInput, match="needs sigma=3.127e.08 or more, .* give a smaller radius"):
+        plan_radius(1e9)

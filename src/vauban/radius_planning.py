@@ -15,8 +15,10 @@ from vauban.laws import law as law_of
 from vauban.laws import sampled_law
 from vauban.laws.from_counts import largest_radius, radii_of_counts
 from vauban.laws.law import LAWS, Law
+from vauban.laws.rounded_noise import TooWide
 from vauban.laws.topk import probability_needed
 from vauban.specs import Spec
+from vauban.validation import check_alpha
 
 LEVEL = "sigma"
 """The parameter that says how strong the noise is, in the laws for which it can be searched."""
@@ -81,6 +83,7 @@ def plan_radius(
     """
     if not 0 < radius < math.inf:
         raise BadInput(f"radius {radius}: a finite number above zero is needed, for example 0.5")
+    check_alpha(alpha)
     if n < 1:
         raise BadInput(f"n={n}: at least one vote is needed")
     given = Spec.parse(smoothing)
@@ -171,8 +174,14 @@ def _least_level(at: Callable[[float], Law], need: Callable[..., Need], **wanted
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     least = _rounded_up(high)
-    while need(at(least), n).wins is None:
-        least = _rounded_up(least * (1 + 2e-4))
+    try:
+        while need(at(least), n).wins is None:
+            least = _rounded_up(least * (1 + 2e-4))
+    except TooWide as problem:
+        raise BadInput(
+            f"radius {radius:g} needs {LEVEL}={least:g} or more, and {problem}; give a smaller radius, in units of inputs from 0 "
+            "to 1, or more votes"
+        ) from None
     return least
 
 

@@ -107,3 +107,13 @@ class Standardisation:
         self.check_shape(values.shape[1:])
         with np.errstate(over="ignore"):  # beyond float32 they are infinite, which whoever asked refuses
             return ((values.astype(np.float64) - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
+
+    def undone(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """The features [m, features] whose standardised values these are, up to the rounding of float32.
+
+        >>> stats = Standardisation.of(np.array([[0.0, 5.0], [2.0, 5.0]]))
+        >>> stats.undone(np.array([[-1.0, 0.5]])).tolist()
+        [[0.0, 5.5]]
+        """
+        self.check_shape(values.shape[1:])
+        return (values.astype(np.float64) * np.array(self.scale) + np.array(self.mean)).astype(np.float32)

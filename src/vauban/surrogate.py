@@ -60,7 +60,8 @@ class Surrogate(torch.nn.Module):
         self.samples = check_at_least_one("samples", samples, "one view or more is needed")
         self.seed, self.hard = None if seed is None else Seed.of(seed), hard
         self.num_classes, self.device = smoothed.num_classes, smoothed.device
-        self.levels = None if smoothed.arithmetic == "float" and not law.exact else LEVELS
+        floats = smoothed.arithmetic == "float" or smoothed.standardise is not None
+        self.levels = None if floats and not law.exact else LEVELS
         self.base = _frozen(smoothed.base.module)
         self._kept: torch.Tensor | None = None
         self.rows: int | None = None  # views in one pass; None: as many as votes of a run have
@@ -110,7 +111,8 @@ class AsModule:
 
     def as_module(self, samples: int | None = SAMPLES, seed: int | None = None, hard: bool = False) -> Surrogate:
         """The smoothed classifier as a torch module from pictures [b, ...] in [0, 1] to log-probabilities [b, classes] that are
-        differentiable in the pictures, for attacks of other libraries; see `vauban.surrogate.Surrogate`.
+        differentiable in the pictures, for attacks of other libraries; see `vauban.surrogate.Surrogate`. Where the classifier
+        standardises features, the module takes standardised ones (`standardise.applied(x)`; `standardise.undone` leads back).
 
         >>> import torch, vauban as vb
         >>> smoothed = vb.SmoothedClassifier(torch.nn.Linear(4, 2), vb.Gaussian(sigma=0.25), num_classes=2)

@@ -12,8 +12,9 @@ from linear_worlds import linear_world
 
 import vauban as vb
 from vauban.attacks import running
-from vauban.attacks.results import inside
+from vauban.attacks.results import Attacked, InputResult, inside
 from vauban.errors import BadInput, Lie, RunRefused
+from vauban.report.attack_tables import headers, rows
 from vauban.threats import L0, L2
 
 SMALL: dict[str, Any] = {"views": 16, "votes": 400, "confirm_votes": 2_000, "seed": 1, "progress": False}
@@ -144,6 +145,44 @@ def test_a_spent_budget_leaves_inputs_out_and_says_so() -> None:
     found = vb.attack(smoothed, x, y, attacks="minimal:steps=10", budget=3, together=2, **SMALL)
     assert found.attacked.tolist() == [True, True, False, False]
     assert "2 of 4 inputs" in found.notes[0]
+    assert "(2, 3)" in found.notes[0]
+    assert found.summary([0.0])["left_out"] == [2, 3]
+    assert headers(found)[-1] == "under attack (2 of 4 attacked)"
+    assert "under attack (2 of 4 attacked)" in [text.get_text() for text in found.plot().axes[0].get_legend().texts]
+
+
+def results(*distances: float | None) -> Attacked:
+    """An attack on inputs of class 0 with these distances, None where the budget left one out."""
+    found = tuple(None if far is None else InputResult(i, far) for i, far in enumerate(distances))
+    m = len(found)
+    return Attacked(
+        index=np.arange(m),
+        label=np.zeros(m, dtype=np.int64),
+        truth=np.zeros(m, dtype=np.int64),
+        radius=np.full(m, np.nan),
+        results=found,
+        originals=np.zeros((m, 1)),
+        threat=L2,
+        k=1,
+    )
+
+
+def test_an_input_that_is_wrong_without_any_change_is_lost_at_every_radius() -> None:
+    found = results(0.0, *[0.5] * 10, np.inf)
+    assert found.accuracy_under_attack(0.0) == 11 / 12
+    assert found.accuracy_under_attack(0.5) == 11 / 12  # the ball is open
+    assert found.accuracy_under_attack(0.6) == 1 / 12
+    assert rows(found, found.summary([0.0]))[0] == ["at radius 0", "91.67 %"]
+    assert found.plot().axes[0].lines[0].get_ydata()[0] == pytest.approx(100 * 11 / 12)
+
+
+def test_inputs_that_were_not_attacked_do_not_count_as_withstanding() -> None:
+    found = results(0.2, 0.4, *[None] * 6)
+    assert [found.accuracy_under_attack(r) for r in (0.0, 0.3, 0.5)] == [1.0, 0.5, 0.0]
+    none = results(None, None)
+    assert np.isnan(none.accuracy_under_attack(0.0))
+    assert none.summary([0.0])["curve"][0]["under_attack"] is None
+    assert rows(none, none.summary([0.0]))[0] == ["at radius 0", "none"]
 
 
 def test_a_whole_budget_attacks_inputs_to_the_end_or_not_at_all(

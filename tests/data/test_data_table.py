@@ -83,6 +83,12 @@ def test_codes_are_places_among_the_sorted_values_of_the_training_table(tmp_path
         (["1,red,a"], "label=kind", "codes=all"),
         (["1,2"], "label=kind", "row 0 has 2 values for 3 columns"),
         (["1,2,a"], "label=sort", "no column 'sort'; it has height, width, kind"),
+        (
+            ["1,2,a", "3,4,b"],
+            "split=all",
+            r"'kind' holds texts such as 'a'.*--data table:path=.*,label=kind.*\(drop=kind\)",
+        ),
+        (["x,2,a", "y,4,b"], "label=kind", r"'height' holds texts such as 'x', and features are numbers: leave it out"),
         (["1,2,a"], "label=kind,drop=sort", "no column 'sort'"),
         (["1,2,a"], "label=kind,drop=height/width", "no column besides the label"),
         (["1,2,a"], "label=kind,classes=b/c", "label 'a', which is none of the classes b, c"),

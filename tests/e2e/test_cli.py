@@ -98,6 +98,26 @@ def test_plan_says_which_noise_a_radius_needs_what_votes_buy_and_the_cost_withou
     assert "leave --stop" in vauban(*arguments, "--stop", "anytime", code=2)
 
 
+def test_plan_takes_the_classes_of_an_own_model_from_its_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "import torch",
+        "def fresh(classes=7):",
+        "    class Net(torch.nn.Module):",
+        "        def forward(self, x):",
+    ]
+    (tmp_path / "planned_net.py").write_text(
+        "\n".join([*lines, "            return x.flatten(1)[:, :7]", "    return Net()"])
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["plan", "--smoothing", SIGMA, "-n", "1000", "--seconds", "0.05", "--model", "planned_net:fresh"]
+    assert "votes per second, measured" in vauban(*arguments, "--shape", "1x8x8")
+    assert "votes per second, measured" in vauban(*arguments, "--shape", "1x8x8", "--data", "npz:path=a.npz,classes=7")
+    told = vauban(*arguments[:-1], "cnn-small:classes=3", code=2)
+    assert "the model has 3 classes, and mnist, which is taken where --data is not given, has 10" in told
+
+
 def test_claim_from_plain_counts(tmp_path: Path) -> None:
     counts = tmp_path / "counts.txt"
     counts.write_text("99000 600 300 100 0\n30000 40000 20000 10000 0\n20000 20000 20000 40000 0\n")

@@ -19,6 +19,7 @@ from vauban.report.plots import csv_text, draw, draw_histogram, latex, write_all
 from vauban.report.trainings import Spread, over_trainings
 from vauban.report.trainings import as_json as trainings_json
 from vauban.report.trainings import table_rows as trainings_table
+from vauban.reproduce.comparing import attacked
 
 
 def claims(radii: list[float], law: str = "gaussian:sigma=0.5", wrong: int = 0, alpha: float = 0.001) -> Certificates:
@@ -79,6 +80,21 @@ def test_an_attack_beside_a_run_says_how_many_inputs_it_is_about(tmp_path: Path)
     folder = attack_folder(tmp_path / "mine", "l2", [(1, 1, "0.5"), (1, 1, "")])
     labels = [line.label for line in read_lines([claims([0.3, 0.1, 0.7]), folder], {})]
     assert labels == ["gaussian:sigma=0.5", "mine, 2 inputs under attack"]
+
+
+def test_inputs_that_a_budget_left_out_do_not_count_as_withstanding(tmp_path: Path) -> None:
+    folder = attack_folder(tmp_path / "mine", "l2", [(1, 1, "0.5"), (1, 1, "0"), (1, 1, ""), (1, 1, "")])
+    table = (folder / "table.csv").read_text().splitlines()
+    (folder / "table.csv").write_text("\n".join([*table[:3], "2,1,1,,,,,,,", "3,1,1,,,,,,,", ""]))
+    line = line_of_attack(folder)
+    assert [line.at(r) for r in (0.0, 0.5, 0.6)] == [0.5, 0.5, 0.0]  # one of the two is wrong without any change
+    assert line.facts["folder"] == "mine, 2 of 4 inputs under attack"
+    assert attacked(folder, "under-attack", 0.0)[0] == 50.0
+    assert attacked(folder, "attack-median", 0.0)[0] == 0.25
+    (folder / "table.csv").write_text("\n".join([table[0], "0,1,1,,,,,,,", ""]))
+    assert attacked(folder, "under-attack", 0.0) == (None, 0.0)
+    with pytest.raises(BadInput, match="larger --budget"):
+        line_of_attack(folder)
 
 
 def test_runs_of_different_threats_share_no_picture() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vauban.attacks.folder import ALARM, write_arrays
@@ -27,9 +26,7 @@ def raise_alarms(subject: Subject, attacked: Attacked, seed: int) -> Attacked:
     positions = np.flatnonzero(attacked.inside)
     if not len(positions):
         return attacked
-    x = torch.stack([torch.from_numpy(np.array(_found(attacked, i).x)) for i in positions]).to(subject.x.device)
-    x = x.float() / subject.target.levels if subject.target.levels else x
-    answers, counts = subject.target.confirm(x, seed)
+    answers, counts = subject.target.confirm(np.stack([_found(attacked, i).x for i in positions]), seed)
     again = np.array([a[0] >= 0 and attacked.label[i] not in a for i, a in zip(positions, answers, strict=True)])
     alarms = tuple(int(i) for i in positions[again])
     certified = int(subject.certified.sum())

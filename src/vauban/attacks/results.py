@@ -83,10 +83,20 @@ class Attacked:
         return np.ones(len(self), dtype=bool) if self.truth is None else self.label == self.truth
 
     def accuracy_under_attack(self, r: float) -> float:
-        """Fraction of inputs with the right label for which no attack of size r was found: an upper bound, for these inputs, on
-        the accuracy that any certificate can have at r."""
-        holds = self.distance > r if self.threat.ball == "closed" else self.distance >= r
-        return float((self.right & holds).mean())
+        """Fraction of attacked inputs with the right label for which no attack of size r was found: an upper bound, for these
+        inputs, on the accuracy that any certificate can have at r; NaN where none was attacked.
+
+        An input that has another answer without any change counts nowhere, at r = 0 neither.
+        """
+        if not self.attacked.any():
+            return float("nan")
+        return float((self.right & withstands(self.distance, r, self.threat))[self.attacked].mean())
+
+    @property
+    def how_many(self) -> str:
+        """How many inputs accuracy under attack is about, in words; empty where all were attacked."""
+        done = int(self.attacked.sum())
+        return "" if done == len(self) else f"{done:,} of {len(self):,} attacked"
 
     def certified_accuracy(self, r: float) -> float:
         """Fraction of inputs with the right label that are certified at radius r."""
@@ -110,6 +120,7 @@ class Attacked:
         return {
             "inputs": len(self),
             "attacked": len(done),
+            "left_out": self.index[~self.attacked].tolist(),
             "threat": self.threat.name,
             "k": self.k,
             "found": int(found.sum()),
@@ -121,7 +132,11 @@ class Attacked:
             "views": sum(result.views for result in done),
             "alarms": [int(self.index[position]) for position in self.alarms],
             "curve": [
-                {"radius": r, "certified": self.certified_accuracy(r), "under_attack": self.accuracy_under_attack(r)}
+                {
+                    "radius": r,
+                    "certified": self.certified_accuracy(r),
+                    "under_attack": self.accuracy_under_attack(r) if done else None,
+                }
                 for r in radii
             ],
             "notes": list(self.notes),
@@ -152,6 +167,12 @@ class Attacked:
             "distance": self.distance[chosen],
             "answer": np.array([r.answer or (-1,) * self.k for r in results if r is not None], dtype=np.int64),
         }
+
+
+def withstands(distance: NDArray[np.float64], r: float, threat: Threat) -> NDArray[np.bool_]:
+    """Which inputs [m] withstand changes of size r, by the distance [m] of the nearest other answer that was found: one at
+    distance 0 is wrong without any change, and withstands none."""
+    return (distance > 0) & (distance > r if threat.ball == "closed" else distance >= r)
 
 
 def inside(distance: NDArray[np.float64], radius: NDArray[np.float64], threat: Threat) -> NDArray[np.bool_]:

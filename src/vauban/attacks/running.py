@@ -23,12 +23,13 @@ from vauban.attacks.folder import ADVERSARIAL, TABLE, AttackFolder, kept_seed, w
 from vauban.attacks.lp.norms import NORMS
 from vauban.attacks.results import Attacked, InputResult
 from vauban.attacks.subjects import SearchNoise, Subject, subject_of
-from vauban.attacks.targets import CONFIRM_ALPHA, CONFIRM_VOTES, VIEWS, VOTES, as_given
-from vauban.certificates import Certificates
+from vauban.attacks.targets import CONFIRM_ALPHA, CONFIRM_VOTES, VIEWS, VOTES
+from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.errors import BadInput
 from vauban.files import locked
 from vauban.report.numbers import floor_text
 from vauban.report.progress import bar
+from vauban.standardise import Standardisation
 from vauban.threats import Threat
 from vauban.validation import check_alpha, check_at_least_one
 
@@ -47,6 +48,7 @@ DEFAULTS = {
 """Which attacks are run where none is asked for; concave: whatever g is; lp: fractional, l1/2 and the like."""
 
 TOGETHER = 16
+_NAMED = 5  # of the inputs that a budget leaves out
 _PUSHED = (1.03, 1.1, 1.25)
 """How much further along its direction a candidate is tried again where fresh votes did not confirm it."""
 
@@ -71,6 +73,8 @@ def attack(
     abstain: float | None = None,
     together: int = TOGETHER,
     num_classes: int | None = None,
+    input_range: tuple[float, float] | None = UNIT_RANGE,
+    standardise: Standardisation | None = None,
     device: torch.device | str | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
@@ -81,12 +85,14 @@ def attack(
 
     `subject`: a run folder, a `Run` or its `Certificates`, with the run's `model` and its whole data set as `data`; a
     `SmoothedClassifier`, with inputs (and `y`) as in `certify`, and `certificates` about them if there are any; or a model alone
-    (an undefended classifier, with `num_classes` and `threat`). A model with another fingerprint than the run's is refused.
+    (an undefended classifier, with `num_classes`, `threat`, and `input_range` and `standardise` as a `SmoothedClassifier` has
+    them). A model with another fingerprint than the run's is refused.
 
     `attacks`: texts such as "pgd:steps=100"; by default those of the threat. The nearest adversarial input of all of them counts,
     once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
-    count. `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs; with `whole` an
-    input is attacked to the end or not at all, few at first, as many as fit into what is left, and no more than `together`.
+    count. Where features are standardised, distances are in standardised units, as radii are, and inputs in those of the data.
+    `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs; with `whole` an input
+    is attacked to the end or not at all, few at first, as many as fit into what is left, and no more than `together`.
     `views`: of common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as
     some papers do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that.
     `together`: inputs that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`:
@@ -122,13 +128,15 @@ def attack(
             every=every,
             limit=limit,
             num_classes=num_classes,
+            input_range=input_range,
+            standardise=standardise,
             device=device,
             search=SearchNoise(views, votes, confirm_votes, _number(secret, "noise"), abstain),
             called=called,
         )
         chosen = _chosen(attacks, found)
         settings = {"vauban": __version__, **found.about, **numbers, "attacks": [str(one.spec) for one in chosen]}
-        given = as_given(found.x[:1], found.target.levels)
+        given = found.target.units.given(found.x[:1])
         folder = None
         if out is not None:
             folder = AttackFolder(Path(out), settings | {"seed": secret}, given.shape[1:], given.dtype.name)
@@ -249,7 +257,7 @@ def _candidates(subject: Subject, x: torch.Tensor, found: list[Found], names: li
         further = _PUSHED if subject.threat.name in NORMS and subject.target.sampled else ()
         for t in (1.0, *further):
             moved = one.x if t == 1 else subject.target.allowed(x + t * (one.x - x))
-            far = distance(x, moved, subject.threat)
+            far = distance(x, subject.target.units.seen(moved), subject.threat)
             for i in np.flatnonzero(np.isfinite(one.distance) & ((one.distance > 0) | (t == 1))):
                 listed[i].append(_Candidate(float(far[i]), moved[i], name))
     return [sorted(candidates, key=lambda one: one.distance) for candidates in listed]
@@ -265,8 +273,8 @@ def _confirmed(work: _Work, chunk: list[int], listed: list[list[_Candidate]]) ->
         if not open_:
             break
         x = torch.stack([listed[i][number].x for i in open_])
-        answers, _ = subject.target.confirm(x, _number(work.secret, "confirm", chunk[0], number), work.alpha)
-        given = as_given(x, subject.target.levels)
+        given = subject.target.units.given(x)
+        answers, _ = subject.target.confirm(given, _number(work.secret, "confirm", chunk[0], number), work.alpha)
         for row, i in enumerate(open_):
             answer, old, one = answers[row], results[i], listed[i][number]
             abstains = answer[0] < 0
@@ -289,15 +297,19 @@ def _finished(subject: Subject, results: dict[int, InputResult], secret: int, fo
         truth=subject.truth,
         radius=subject.radius,
         results=tuple(results.get(int(number)) for number in subject.index),
-        originals=as_given(subject.x, subject.target.levels),
+        originals=subject.target.units.given(subject.x),
         threat=subject.threat,
         k=subject.target.k,
         certs=subject.certs,
         folder=None if folder is None else folder.path,
     )
-    left = int((~attacked.attacked).sum())
-    if left:
-        note = f"the budget was spent before {left} of {len(attacked)} inputs were attacked: the same command goes on with them"
+    left = attacked.index[~attacked.attacked]
+    if len(left):
+        named = ", ".join(map(str, left[:_NAMED])) + (", …" if len(left) > _NAMED else "")
+        note = (
+            f"the budget was spent before {len(left)} of {len(attacked)} inputs were attacked ({named}): accuracy under attack "
+            "is that of the others; the same command goes on with them"
+        )
         attacked = replace(attacked, notes=(*attacked.notes, note))
     attacked = raise_alarms(subject, attacked, _number(secret, "alarm"))
     if folder is not None:

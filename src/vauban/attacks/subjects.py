@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from vauban.attacks.concave.elementwise import concave_threat
 from vauban.attacks.targets import BaseTarget, SmoothedTarget, Target
-from vauban.certificates import Certificates
+from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.engine.fingerprint import model_fingerprint, model_name
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
@@ -24,6 +26,7 @@ from vauban.runs.manifest import Manifest
 from vauban.runs.opened import OpenedRun
 from vauban.runs.run import Run
 from vauban.smoothed import SmoothedClassifier
+from vauban.standardise import METADATA, Standardisation
 from vauban.threats import Threat, named
 
 NONE = "none"
@@ -83,6 +86,8 @@ def subject_of(
     every: int = 1,
     limit: int | None = None,
     num_classes: int | None = None,
+    input_range: tuple[float, float] | None = UNIT_RANGE,
+    standardise: Standardisation | None = None,
     device: torch.device | str | None = None,
     search: SearchNoise,
     called: str = "",
@@ -93,7 +98,7 @@ def subject_of(
     if data is None:
         raise BadInput("there is nothing to attack: give inputs, or a data set (--data)")
     if not smoothed:
-        batch = collect(data, y, None, prepare, num_classes)
+        batch = collect(data, y, None, partial(prepare, input_range=input_range, by=standardise), num_classes)
     else:
         batch = classifier.collect(data, y) if manifest is None else run_inputs(manifest, classifier, data, y)
     if k is not None and certificates is not None and k != certificates.k:
@@ -103,7 +108,8 @@ def subject_of(
     if smoothed:
         target = SmoothedTarget(classifier, batch.shape, levels=levels, k=top, **vars(search))
     else:
-        target = BaseTarget(classifier, num_classes, device=device, levels=levels, k=top)
+        read: dict[str, Any] = {"levels": levels, "input_range": input_range, "standardise": standardise}
+        target = BaseTarget(classifier, num_classes, device=device, k=top, **read)
     aim, certs = _aim(classifier, certificates, threat, batch)
     x = batch.inputs.values.float() / levels if levels else batch.inputs.values.float()
     chosen, radius, labels, truth = _matched(batch, certs, target, x)
@@ -216,7 +222,8 @@ def _about(
         base = opened if isinstance(opened, BaseClassifier) else BaseClassifier(opened)
         smoothing, spec = NONE, base.spec or model_name(base.module)
         fingerprint = base.current_fingerprint() or model_fingerprint(base.module, spec)
-    return {
+    by = target.units.by
+    return ({} if by is None else {"standardised": arrays_sha256(np.array([by.mean, by.scale]))}) | {
         "run": None if manifest is None else manifest.identity,
         "model": {"spec": spec, "sha256": fingerprint},
         "data": {"spec": batch.spec, "sha256": batch.sha256},
@@ -233,6 +240,21 @@ def _command(opened: Any, called: str) -> str:
     if not isinstance(opened, SmoothedClassifier):
         return ""
     words = f"--smoothing {opened.smoothing.spec} {called} --precision {opened.network.precision}"
+    if opened.input_range != UNIT_RANGE:
+        words += " --input-range " + (
+            "none" if opened.input_range is None else "{:.17g},{:.17g}".format(*opened.input_range)
+        )
+    words += _standardised(opened)
     if opened.compile:
         words += " --tune" if opened.compile == "tuned" else " --compile"
     return words if opened.network.stochastic is None else f"{words} --stochastic {opened.network.stochastic}"
+
+
+def _standardised(opened: SmoothedClassifier) -> str:
+    """The option of `vauban predict` that standardises as this classifier does; none where the model file says it."""
+    by, held = opened.standardise, getattr(opened.base, "metadata", {}).get(METADATA)
+    if by is None:
+        return "" if held is None else " --standardise none"
+    if held is not None and Standardisation.from_json(held) == by:
+        return ""
+    return f" --standardise {'TRAINING_DATA' if by.source.isidentifier() else shlex.quote(by.source)}"

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from vauban.attacks.units import Units
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
 from vauban.engine.sampler import choose_rows
@@ -23,6 +24,7 @@ from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import Law
 from vauban.smoothed import SmoothedClassifier
+from vauban.standardise import Standardisation
 from vauban.surrogate import Surrogate
 from vauban.validation import check_k, check_num_classes
 
@@ -39,6 +41,7 @@ _AHEAD_OF_ABSTENTION = 1.0
 """The same where an abstention is enough: beyond the lead at which fresh votes of the same share abstain."""
 
 Ints = NDArray[np.int64]
+Given = torch.Tensor | NDArray[Any]
 
 
 class Target(ABC):
@@ -46,13 +49,21 @@ class Target(ABC):
 
     `levels`: 255 where inputs are 8-bit pictures, and only those are adversarial; None for floats. `input_range`: the least and
     the largest number of an input, None for no limit. `k`: an input is adversarial if its label is not among the top k.
+    `units`: those of inputs [b, ...] in every method here, and those of inputs as the classifier is given them.
     """
 
     device: torch.device
     num_classes: int
 
-    def __init__(self, k: int, levels: int | None, input_range: tuple[float, float] | None):
+    def __init__(
+        self,
+        k: int,
+        levels: int | None,
+        input_range: tuple[float, float] | None,
+        standardise: Standardisation | None = None,
+    ):
         self.k, self.levels, self.input_range = check_k(k, self.num_classes), levels, input_range
+        self.units = Units(levels, standardise)
         self.views = 0
         self._view_limit, self._deadline = math.inf, math.inf
 
@@ -73,10 +84,11 @@ class Target(ABC):
         """By how much inputs [b] are adversarial, from some of the votes where these are many: above 0 where they may be."""
 
     @abstractmethod
-    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
+    def confirm(self, x: Given, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         """The top k labels [b, k] of inputs [b, ...] by fresh votes, -1 where they abstain, and their counts [b, classes].
 
-        A label is wrong with probability at most alpha; never where the smoothing is exact, or there is none.
+        `x`: a tensor in the units of the search, or an array as the classifier is given it. A label is wrong with probability at
+        most alpha; never where the smoothing is exact, or there is none.
         """
 
     @property
@@ -139,10 +151,11 @@ class Target(ABC):
             return False
 
     def allowed(self, x: torch.Tensor) -> torch.Tensor:
-        """The nearest inputs that a classifier may be given: in the input range, and on the grid of 8-bit pictures."""
+        """The nearest inputs that a classifier may be given: in the input range, on the grid of 8-bit pictures, and, where
+        features are standardised, such that they are float32 before as well."""
         if self.input_range is not None:
             x = x.clamp(*self.input_range)
-        return (x * self.levels).round() / self.levels if self.levels else x
+        return (x * self.levels).round() / self.levels if self.levels else self.units.seen(x)
 
     def allow(self, views: float = math.inf, seconds: float = math.inf) -> None:
         """Let `steps` go on for this many more views and seconds."""
@@ -188,7 +201,7 @@ class SmoothedTarget(Target):
         abstain: float | None = None,
     ):
         self.num_classes, self.device = smoothed.num_classes, smoothed.device
-        super().__init__(k, levels, smoothed.input_range)
+        super().__init__(k, levels, smoothed.input_range, smoothed.standardise)
         self.smoothed = _in_arithmetic(smoothed, levels)
         law = smoothed.smoothing.law.for_shape(shape)
         self.law, self._shape, self.confirm_votes = law, shape, confirm_votes
@@ -276,8 +289,8 @@ class SmoothedTarget(Target):
         votes = votes_of(scores.flatten(0, 1)).view(scores.shape[:2])
         return torch.nn.functional.one_hot(votes, self.num_classes).sum(dim=0)
 
-    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
-        given = as_given(x, self.levels)
+    def confirm(self, x: Given, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
+        given = self.units.given(x) if isinstance(x, torch.Tensor) else x
         settings: dict[str, Any] = {} if not self.sampled else {"n": self.fresh_votes, "alpha": alpha, "seed": seed}
         answers = self.smoothed.predict(given, k=self.k, progress=False, **settings)
         self.views += int(answers.counts.sum())
@@ -310,6 +323,7 @@ class BaseTarget(Target):
         levels: int | None = LEVELS,
         k: int = 1,
         input_range: tuple[float, float] | None = (0.0, 1.0),
+        standardise: Standardisation | None = None,
     ):
         base = model if isinstance(model, BaseClassifier) else BaseClassifier(model)
         module, classes = base.module, num_classes or base.num_classes
@@ -317,7 +331,7 @@ class BaseTarget(Target):
             device = device or next((p.device for p in module.parameters()), None)
             module = copy.deepcopy(module).eval().requires_grad_(False)
         self.num_classes, self.device = check_num_classes(classes), torch.device(device or "cpu")
-        super().__init__(k, levels, input_range)
+        super().__init__(k, levels, input_range, standardise)
         self.base, self._module = base, module
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
@@ -344,8 +358,8 @@ class BaseTarget(Target):
             parts = zip(x.split(rows), labels.split(rows), strict=True)
             return torch.cat([self.margin(some, own) for some, own in parts])
 
-    def confirm(self, x: torch.Tensor, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
-        counts = self.hard(x)
+    def confirm(self, x: Given, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
+        counts = self.hard(x if isinstance(x, torch.Tensor) else self.units.read(x).to(self.device))
         return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
 
 
@@ -364,13 +378,6 @@ def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
         return _AHEAD
     margin = _AHEAD_OF_ABSTENTION if votes < fresh else 0.0
     return margin + float(ndtri(abstain / 2)) * math.sqrt(min(1.0, votes / fresh))
-
-
-def as_given(x: torch.Tensor, levels: int | None) -> NDArray[np.generic]:
-    """Inputs as a classifier is given them: uint8 on the grid, float32 off it."""
-    if levels is None:
-        return x.detach().cpu().numpy().astype(np.float32)
-    return (x.detach().double() * levels).round().cpu().numpy().astype(np.uint8)
 
 
 def _in_arithmetic(smoothed: SmoothedClassifier, levels: int | None) -> SmoothedClassifier:

@@ -142,7 +142,8 @@ def _subject(
         with warnings.catch_warnings():  # the model is attacked without this smoothing
             warnings.filterwarnings("ignore", "the model was trained on views")
             smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
-        return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device}
+        read = {"input_range": smoothed.input_range, "standardise": smoothed.standardise}
+        return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device, **read}
     smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision)  # type: ignore[arg-type]
     return smoothed, {"data": inputs}
 

@@ -11,6 +11,7 @@ from vauban.cli.common import pick_device
 from vauban.errors import BadInput
 from vauban.validation import MOST_IN_FLIGHT
 
+DEFAULT_DATA = "mnist"
 _LONGEST = 18  # digits of a number in an option
 
 if TYPE_CHECKING:
@@ -60,18 +61,52 @@ def classifier_and_data(
         raise BadInput(f"no model is packaged for {what}: give --model (see: vauban models)")
     base = load_model(chosen, weights, where, allow_random=allow_random)
     classes = inputs.num_classes or base.num_classes
+    if classes is None and shape is not None:
+        classes = _stated_classes(data) or _scored_classes(base, law, inputs, where)
     if classes is None:
-        raise BadInput(f"{data} does not say how many classes there are: give classes= in --data or in --model")
+        raise BadInput(
+            f"{data} does not say how many classes there are: give classes= in --data, or in --model where it has that parameter"
+        )
     if base.num_classes not in (None, classes) and not inputs.classes_fixed:
         raise BadInput(
             f"the model has {base.num_classes} classes, and {data} has labels from 0 to {classes - 1} and does not say that "
             f"there are no more: give classes={base.num_classes} in --data"
+        )
+    if base.num_classes not in (None, classes):
+        assumed = ", which is taken where --data is not given," if data == DEFAULT_DATA else ""
+        raise BadInput(
+            f"the model has {base.num_classes} classes, and {data}{assumed} has {classes}: give the model's data with --data"
         )
     stats = _standardisation(standardise, getattr(base, "metadata", {}))
     more["input_range"] = read_range(input_range, any_value=inputs.features is not None or stats is not None)
     if inputs.features is not None and inputs.images.dtype != "uint8" and not law.law.exact:
         more["arithmetic"] = "float" if more.get("arithmetic", "auto") == "auto" else more["arithmetic"]
     return SmoothedClassifier(base, law, num_classes=classes, device=where, standardise=stats, **more), inputs
+
+
+def _stated_classes(data: str) -> int | None:
+    """The number of classes in the text of a data set; None where it has none."""
+    from vauban.data.registry import parse
+
+    said = parse(data).params.get("classes", "")
+    return int(said) if said.isdecimal() and len(said) <= _LONGEST else None
+
+
+def _scored_classes(base: Any, law: Any, inputs: Dataset, where: Any) -> int:
+    """How many scores the model gives to a view of the first input."""
+    import torch
+
+    from vauban.engine.network import called
+
+    view = torch.zeros(1, *law.view_shape(torch.Size(inputs.images.shape[1:])), device=where)
+    with torch.no_grad():
+        scores = called(base.module, view)
+    if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or len(scores) != 1:
+        raise BadInput(
+            f"how many classes {base.spec} has cannot be read from what it returns for a view of shape {tuple(view.shape)}: "
+            "scores [1, classes] are needed; give classes= in --data"
+        )
+    return int(scores.shape[1])
 
 
 def _standardisation(given: str | None, metadata: Mapping[str, str]) -> Standardisation | None:
@@ -112,7 +147,7 @@ def data_of(source: str | None, data: str | None) -> str:
         raise BadInput(f"{source} and --data {data}: give one of them")
     if source is not None and not Path(source).expanduser().exists():
         raise BadInput(f"{source} does not exist: give a picture, a folder or a table, or a data set with --data")
-    return source or data or "mnist"
+    return source or data or DEFAULT_DATA
 
 
 def grey_pictures(shape: str, count: int | None) -> Dataset:

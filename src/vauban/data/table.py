@@ -15,7 +15,7 @@ from vauban.data.images import read_classes
 from vauban.data.kinds import register
 from vauban.data.locations import read_split
 from vauban.errors import BadInput, MissingExtra
-from vauban.specs import Parameter, choose, flag
+from vauban.specs import Parameter, Spec, choose, flag
 
 Columns = dict[str, list[Any]]
 
@@ -61,6 +61,8 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
     if values["codes_from"] is not None and values["codes"] is None:
         raise BadInput("codes_from= names the table whose values are the codes: give codes=all too")
     if values["codes"] is None:
+        for key, column in features.items():
+            _refuse_texts(column, key, values)
         table = np.stack([_numbers(column, key, values["path"]) for key, column in features.items()], axis=1)
     else:
         known = columns if values["codes_from"] is None else _read(values["codes_from"], values["header"] is not False)
@@ -141,6 +143,27 @@ def _refuse_missing(wanted: Sequence[str], columns: Columns, path: str) -> None:
     missing = [name for name in wanted if name not in columns]
     if missing:
         raise BadInput(f"{path} has no column {missing[0]!r}; it has {', '.join(list(columns)[:20])}")
+
+
+def _refuse_texts(column: Sequence[Any], name: str, values: Mapping[str, Any]) -> None:
+    """Refuse a column without any number as a feature: it may be that of the classes."""
+    example = next((value for value in column if isinstance(value, str) and value), None)
+    if example is None or any(_is_number(value) for value in column):
+        return
+    label = Spec("table", {"path": values["path"], "label": name})
+    classes = "" if values["label"] is not None else f"give --data {label} if it holds the classes, "
+    raise BadInput(
+        f"{values['path']}: column {name!r} holds texts such as {example!r}, and features are numbers: {classes}leave it out "
+        f"(drop={name}), or code every column (codes=all)"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _numbers(column: Sequence[Any], name: str, path: str) -> NDArray[np.float32]:

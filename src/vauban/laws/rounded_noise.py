@@ -76,6 +76,10 @@ def _max_undecided(n: int, p: float) -> int:
     return next(m for m in range(max(1, int(n * p)), n + 1) if enough(m))
 
 
+class TooWide(BadInput):
+    """Noise of more steps of the grid than are tabulated."""
+
+
 @lru_cache(maxsize=64)
 def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels: int) -> RoundedNoise:
     """Tabulate the nearest integer to levels * scale * Z for a symmetric continuous Z with P[Z > x] = tail(x).
@@ -83,7 +87,7 @@ def rounded_noise(tail: Callable[[mpmath.mpf], mpmath.mpf], scale: float, levels
     Computed with 60 digits. The table ends where a tail falls below half a word; the tail beyond is part of the deviation.
     """
     if not scale * levels <= _MAX_STEPS:
-        raise BadInput(
+        raise TooWide(
             f"noise of scale {scale:g} is too wide for the grid of step 1/{levels}: at most {_MAX_STEPS / levels:g} is possible"
         )
     with mpmath.workdps(DIGITS):

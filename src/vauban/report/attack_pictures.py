@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def curves(attacked: Attacked, path: str | Path | BytesIO | None = None, title: str = "") -> Figure:
-    """Accuracy against the radius: proven below, under attack above; what is true lies between the two."""
+    """Accuracy against the radius: proven below, under attack above; what is true lies between the two, where all inputs were
+    attacked."""
     figure_type, ticks = _matplotlib()
     distances = attacked.distance[np.isfinite(attacked.distance)]
     largest = max(float(np.nanmax(attacked.radius, initial=0.0)), float(distances.max(initial=0.0)))
@@ -27,21 +28,23 @@ def curves(attacked: Attacked, path: str | Path | BytesIO | None = None, title: 
     axes = drawn.subplots()
     end = largest * 1.05 or 1.0
     under = _steps(distances, end, attacked.accuracy_under_attack)
-    axes.step(*under, where="pre", lw=1.8, color="tab:red", label="under attack")
+    label = f"under attack ({attacked.how_many})" if attacked.how_many else "under attack"
+    axes.step(*under, where="pre", lw=1.8, color="tab:red", label=label)
     if attacked.certs is not None:
         known = attacked.radius[~np.isnan(attacked.radius)]
         proven = _steps(known, end, attacked.certified_accuracy)
         axes.step(*proven, where="pre", lw=1.8, color="tab:blue", label="certified")
         radii = np.unique(np.concatenate([under[0], proven[0]]))
-        axes.fill_between(
-            radii,
-            [100 * attacked.certified_accuracy(r) for r in radii],
-            [100 * attacked.accuracy_under_attack(r) for r in radii],
-            step="pre",
-            color="0.5",
-            alpha=0.15,
-            lw=0,
-        )
+        if not attacked.how_many:  # otherwise the two are about different inputs
+            axes.fill_between(
+                radii,
+                [100 * attacked.certified_accuracy(r) for r in radii],
+                [100 * attacked.accuracy_under_attack(r) for r in radii],
+                step="pre",
+                color="0.5",
+                alpha=0.15,
+                lw=0,
+            )
     threat = attacked.threat
     axes.set(
         xlabel=f"radius: {threat.metric.rstrip(',')} ({threat.unit})",

@@ -24,7 +24,8 @@ def nice_radii(attacked: Attacked) -> list[float]:
 def headers(attacked: Attacked) -> list[str]:
     """The titles of the columns."""
     first = f"top {attacked.k} of {len(attacked)} inputs"
-    return [first, "under attack"] if attacked.certs is None else [first, "certified", "under attack"]
+    under = f"under attack ({attacked.how_many})" if attacked.how_many else "under attack"
+    return [first, under] if attacked.certs is None else [first, "certified", under]
 
 
 def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
@@ -33,7 +34,7 @@ def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
     lines = []
     for line in summary["curve"]:
         proven = [percent(line["certified"])] if both else []
-        lines.append([f"at radius {asked_radius(line['radius'])}", *proven, percent_up(line["under_attack"])])
+        lines.append([f"at radius {asked_radius(line['radius'])}", *proven, _under(line["under_attack"])])
     blank = [""] if both else []
     median = summary["median_distance"]
     lines.append(["inputs with a confirmed other answer", *blank, f"{summary['found']} of {summary['attacked']}"])
@@ -47,6 +48,10 @@ def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
         lines.append(["median gap, distance less radius", "", "none" if gap is None else short_distance(gap)])
     lines.append(["views", *blank, f"{summary['views']:,}"])
     return lines
+
+
+def _under(fraction: float | None) -> str:
+    return "none" if fraction is None else percent_up(fraction)
 
 
 def percent_up(fraction: float) -> str:

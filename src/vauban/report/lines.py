@@ -72,33 +72,39 @@ def line_of_claims(claims: Claims, facts: Mapping[str, str], group: int = 0) -> 
 
 
 def line_of_attack(folder: Path, group: int = 0) -> Line:
-    """The accuracy under attack that an attack's folder holds: an upper bound on what any certificate can reach."""
-    distance, right, threat = attack_distances(folder)
+    """The accuracy of attacked inputs that an attack's folder holds: an upper bound on what any certificate can reach."""
+    distance, right, threat, given = attack_distances(folder)
+    if not len(distance):
+        raise BadInput(f"{folder} holds no attacked input: give the same vauban attack command a larger --budget")
+    count = f"{given:,}" if len(distance) == given else f"{len(distance):,} of {given:,}"
     return line_of_reach(
         np.where(right, _reach_of_attack(distance, threat), -1.0),
         label="",
         threat=threat,
         kind="attack",
-        facts={"folder": f"{folder.name}, {len(distance):,} inputs under attack"},
+        facts={"folder": f"{folder.name}, {count} inputs under attack"},
         group=group,
     )
 
 
-def attack_distances(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_], Threat]:
-    """Of an attack's folder: the distance [m] of the nearest confirmed other answer, infinity for none; which labels [m] are the
-    true ones; and the threat."""
+def attack_distances(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_], Threat, int]:
+    """Of the m inputs in an attack's folder that were attacked before the budget was spent: the distance [m] of the nearest
+    confirmed other answer, infinity for none; and which labels [m] are the true ones. The threat, and how many inputs there are
+    in all."""
     threat = named(str(read_json(folder / ATTACK_SETTINGS)["threat"]))
     with open(folder / ATTACK_TABLE, newline="") as file:
-        rows = list(csv.DictReader(file))
+        given = list(csv.DictReader(file))
+    rows = [row for row in given if row.get("views") != ""]
     distance = np.array([float(row["distance"] or np.inf) for row in rows])
-    return distance, np.array([row["truth"] in ("", row["label"]) for row in rows]), threat
+    return distance, np.array([row["truth"] in ("", row["label"]) for row in rows]), threat, len(given)
 
 
 def _reach_of_attack(distance: NDArray[np.float64], threat: Threat) -> NDArray[np.float64]:
-    """The largest radius at which an attack found at this distance does not count: it counts at its distance in a closed ball."""
-    if threat.ball == "open":
-        return distance
-    before = distance - 1 if threat.integer else np.nextafter(distance, -np.inf)
+    """The largest radius at which an attack found at this distance does not count: it counts at its distance in a closed ball.
+    -1 for an input that is wrong without any change."""
+    before = distance
+    if threat.ball == "closed":
+        before = distance - 1 if threat.integer else np.nextafter(distance, -np.inf)
     return np.where(distance == 0, -1.0, before)
 
 

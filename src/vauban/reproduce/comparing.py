@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vauban.attacks.results import withstands
 from vauban.bounds.ranks import leaders
 from vauban.certificates import Claims
 from vauban.report.comparing import standard_error
@@ -98,13 +99,15 @@ def finished(steps: Sequence[Step]) -> list[Step]:
 
 
 def attacked(folder: Path, what: str, radius: float) -> tuple[float | None, float]:
-    """What attacks found: the median distance over all inputs, 0 for wrong ones (None where more than half withstand), or the
-    accuracy under attack in percent; with its standard error over inputs, 0 for a median."""
-    distance, right, threat = attack_distances(folder)
+    """What attacks found: the median distance over attacked inputs, 0 for wrong ones (None where more than half withstand), or
+    the accuracy under attack in percent; with its standard error over inputs, 0 for a median."""
+    distance, right, threat, _ = attack_distances(folder)
+    if not len(distance):
+        return None, 0.0
     if what == "attack-median":
         middle = float(np.median(np.where(right, distance, 0.0)))
         return (None if math.isinf(middle) else middle), 0.0
-    holds = right & (distance >= radius if threat.ball == "open" else distance > radius)
+    holds = right & withstands(distance, radius, threat)
     return 100 * float(holds.mean()), 100 * standard_error(holds.astype(float))
 
 

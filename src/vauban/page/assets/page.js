@@ -73,7 +73,8 @@
     const right = done.filter((one) => one.truth === null || one.label === one.truth);
     const distance = (one) => run.attack.inputs[one.index].distance ?? Infinity;
     const corners = [...new Set([0, ...right.map(distance).filter((far) => far <= end)])].sort((a, b) => a - b);
-    const holds = run.threat.ball === "closed" ? (one, r) => distance(one) > r : (one, r) => distance(one) >= r;
+    const beyond = run.threat.ball === "closed" ? (one, r) => distance(one) > r : (one, r) => distance(one) >= r;
+    const holds = (one, r) => distance(one) > 0 && beyond(one, r); // at 0 it is wrong without any change
     const share = (r) => (100 * right.filter((one) => holds(one, r)).length) / done.length;
     const found = corners.map((radius) => ({ radius, share: share(radius), proven: share(radius) }));
     return [...found, { radius: end, share: share(end), proven: share(end) }];
@@ -89,8 +90,10 @@
     const curves = group().map((run) => ({ name: runName(run), points: points(run, end) }));
     group().forEach((run) => {
       if (!run.attack || run.attack.threat !== run.threat.name) return;
-      const count = Object.keys(run.attack.inputs).length;
-      curves.push({ name: `${runName(run)}: under attack (${count} inputs)`, points: underAttack(run, end), attack: true });
+      const done = run.inputs.filter((one) => run.attack.inputs[one.index]).length;
+      if (done === 0) return;
+      const count = done < run.inputs.length ? `${done} of ${run.inputs.length} inputs attacked` : `${done} inputs`;
+      curves.push({ name: `${runName(run)}: under attack (${count})`, points: underAttack(run, end), attack: true });
     });
     const { metric, unit } = current().threat;
     byId("threats").hidden = group().length === runs.length;
