@@ -1,4 +1,4 @@
-"""How the page judges claims: a label is chosen by votes of its own, and a radius of 0 is a claim where radii are whole numbers."""
+"""How the page judges claims: a label is chosen by votes of its own; a radius of 0 is a claim where radii are whole numbers."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def write_report(
     called = title or (runs[0].title if len(runs) == 1 else f"{len(runs)} runs compared")
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, document({"title": called, "runs": shown}, called).encode())
+    replace_file(path, document({"title": title, "runs": shown}, called).encode())
     return path
 
 
