@@ -70,6 +70,19 @@ def test_an_input_without_a_radius_is_undecided_only_where_votes_choose_labels(
 
 
 @needs_node
+def test_runs_are_drawn_together_where_their_radii_have_the_same_units() -> None:
+    def one(name: str, smoothing: str, mean: list[float] | None = None) -> dict[str, Any]:
+        inputs = {} if mean is None else {"standardised": {"mean": mean, "scale": [1.0]}}
+        return {"threat": {"name": name}, "smoothing": smoothing, "inputs": inputs}
+
+    alike = [one("l2", "gaussian:sigma=1"), one("l2", "gaussian:sigma=2"), one("l2", "gaussian:sigma=2")]
+    assert len(set(run("return given.map(V.measureOf)", alike))) == 1
+    other = [one("l2", "g", [0.0]), one("l2", "g", [1.0]), one("l2", "g"), one("l2-scaled", "g:sigma=1/2")]
+    other += [one("l2-scaled", "g:sigma=2/1"), {"threat": {"name": "poisoning"}, "partition": "hash:partitions=3"}]
+    assert len(set(run("return given.map(V.measureOf)", other))) == 6
+
+
+@needs_node
 def test_shares_of_errors_are_rounded_up_and_those_of_certified_inputs_down() -> None:
     shares = [5 / 143, 138 / 143, 0, 1, 29 / 100]
     up, down = run("return [given.map(V.percentUp), given.map(V.percent)]", shares)
