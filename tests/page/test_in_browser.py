@@ -245,6 +245,13 @@ def test_dark_and_narrow_screens(browser: Any, digits: Path, options: dict[str, 
     tab.close()
 
 
+def test_names_of_several_runs_fit_a_narrow_screen(browser: Any, folder: Path) -> None:
+    runs = [Run.open(folder / "gaussian"), Run.open(folder / "band"), Run.open(folder / "poisoned")]
+    tab = Tab(browser, write_report(runs, folder / "several.html", views=0), viewport={"width": 380, "height": 800})
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.close()
+
+
 def test_controls_have_names_and_are_reached_by_keys(browser: Any, digits: Path) -> None:
     tab = Tab(browser, digits)
     nameless = """[...document.querySelectorAll('button, input, select, img, svg[role=img]')].filter((one) =>

@@ -60,4 +60,8 @@ def test_a_sigma_for_each_feature_fits_the_picture() -> None:
         assert box.x1 <= drawn.bbox.x1
         assert box.y0 >= 0
         assert box.y1 <= drawn.bbox.y1
-    assert axes.title.get_text().endswith("…")
+    shown = axes.title.get_text().replace("\n", " ")
+    assert (
+        shown
+        == "table.csv:label=class,layout=chw, gaussian:sigma=0.25/0.123456/0.25/0.123456/…, 10,000 votes per input"
+    )

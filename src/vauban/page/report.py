@@ -33,10 +33,10 @@ def write_report(
         raise BadInput("a report needs a run: name one folder or more")
     if not 0 <= views <= MOST_VIEWS:
         raise BadInput(f"views={views}: how many views of an input are shown is needed, from 0 to {MOST_VIEWS}")
-    folders_given = [run.path.resolve() for run in runs]
-    for place, folder_given in enumerate(folders_given):
-        if folder_given in folders_given[:place]:
-            raise BadInput(f"{runs[place].path} is given twice: a report shows each run once, so name it once")
+    places = [run.path.resolve() for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise BadInput(f"{run.path} is given twice: a report shows each run once, so name it once")
     known = {run.manifest.identity for run in runs}
     folders = {_attacked_run(folder, known): folder for folder in attacks}
     shown = []

@@ -61,7 +61,7 @@ def figure(
     if threat.integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.text(0.5, 0.5, _why_empty(curves), transform=axes.transAxes, ha="center", va="center", parse_math=False)
-    axes.set_title(_wrapped(title, 65, 2), parse_math=False)
+    axes.set_title(_wrapped(title, 65, 3), parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
     note = (
@@ -75,8 +75,9 @@ def figure(
 
 
 def _wrapped(text: str, width: int, lines: int) -> str:
-    """The text in lines that fit the picture; what would need more of them is left out."""
-    return "\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder="…"))
+    """The text in lines that fit the picture: specifications of more than 45 characters are cut, and what needs more lines."""
+    short = [word if len(word) <= 45 else f"{word[:43]}…{',' * word.endswith(',')}" for word in text.split(" ")]
+    return "\n".join(textwrap.wrap(" ".join(short), width, max_lines=lines, placeholder="…"))
 
 
 def _why_empty(curves: Sequence[Claims]) -> str:

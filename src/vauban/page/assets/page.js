@@ -315,11 +315,11 @@
   // A specification that fits on a line; the table of where a run comes from has it in full
   const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
-  // The title that was given, else what the manifest says; lines break after commas, also within a specification
+  // The title that was given, else what the manifest says; lines break after commas and slashes, also within a specification
   function drawTitle() {
     const one = runs.length === 1 ? runs[0].manifest : null;
     const text = contents.title ?? (one ? V.titleOf(one, brief) : `${runs.length} runs compared`);
-    byId("title").replaceChildren(...text.split(/(?<=,)(?=[^\s\d])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part])));
+    byId("title").replaceChildren(...text.split(/(?<=,)(?=[^\s\d])|(?<=\/)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part])));
     if (one) byId("title").title = V.titleOf(one);
   }
 
