@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_certify_prints_a_table_a_curve_and_json(run: Path, tmp_path: Path) -> None:
     shown = vauban("certify", "--data", "mnist:split=test", *SMALL, "--out", run)
-    for word in ("clean accuracy", "undecided", "certified at radius 0", "median radius", "proven at 0.999"):
+    for word in ("clean accuracy", "not certified", "certified at radius 0", "median radius", "proven at 0.999"):
         assert word in shown
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads(vauban("certify", "--data", "mnist:split=test", *SMALL, "--out", run, "--json"))
@@ -181,6 +181,21 @@ KINDS = {"mnist", "cifar10", "gtsrb", "idx", "images", "imagenet", "npz", "table
 def test_names_in_a_table_are_not_broken_into_lines(capsys: pytest.CaptureFixture[str]) -> None:
     common.print_table(["name", "what"], [["n" * 40, "w " * 200]], numbers=False)
     assert "n" * 40 in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("radii", "lines"), [(4, 1), (10, 2), (20, 2)])
+def test_a_number_with_its_error_is_broken_before_the_sign_alone(
+    radii: int, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ["  against the first", *("-14.50 ± 2.50" for _ in range(radii))]
+    common.print_table(["run", *(f"at {i}" for i in range(radii))], [row])
+    said = capsys.readouterr().out.splitlines()
+    written = [" ".join(line.split()) for line in said if "50" in line]
+    if lines == 1:
+        assert written == [" ".join(["against the first", *["-14.50 ± 2.50"] * radii])]
+    else:
+        assert written == [" ".join(["against the first", *["-14.50"] * radii]), " ".join(["±2.50"] * radii)]
+    assert max(map(len, said)) <= (120 if radii < 20 else 240)
 
 
 def test_listings() -> None:

@@ -42,6 +42,13 @@ def test_plot_writes_a_picture_and_its_numbers(runs: list[Path], tmp_path: Path)
     )
 
 
+def test_plot_refuses_the_ending_of_a_file_that_it_does_not_write(runs: list[Path], tmp_path: Path) -> None:
+    for ending in (".exe", ".pdf"):
+        assert f"give a name without {ending}" in vauban("plot", runs[0], "--out", tmp_path / f"x{ending}", code=2)
+    vauban("plot", runs[0], "--out", tmp_path / "sigma-0.25")
+    assert (tmp_path / "sigma-0.25.png").exists()
+
+
 def test_several_k_n_and_alpha_of_one_run_have_their_own_lines(runs: list[Path], tmp_path: Path) -> None:
     vauban("plot", runs[0], "-k", 1, "-k", 2, "-n", 100, "-n", 500, "--out", tmp_path / "f.png")
     text = (tmp_path / "f.csv").read_text()
@@ -57,6 +64,7 @@ def test_compare_prints_differences_from_the_first_run(runs: list[Path], tmp_pat
     assert found["difference"] == pytest.approx(two.accuracy(0.05) - one.accuracy(0.05))
     said = vauban("compare", *runs, "--radii", "0", "--out", tmp_path / "t.tex")
     assert "against the first" in said
+    assert "±: the standard error of a difference over inputs" in said
     assert f"table: {tmp_path / 't.tex'}" in said.splitlines()
     assert r"\begin{tabular}" in (tmp_path / "t.tex").read_text()
 

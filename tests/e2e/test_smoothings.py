@@ -188,5 +188,7 @@ def test_patches_of_any_size_from_one_ballot(tmp_path: Path) -> None:
     assert standing["2x2"] == pytest.approx(side2["accuracy"])
     assert standing["28x2"] == pytest.approx(side2["accuracy"])  # columns do not see how high a patch is
     assert standing["2x9"] <= standing["2x2"]
+    for too_large in ("29x1", "1x29"):
+        assert "28x28 pixels" in vauban("claim", run, "--patch", too_large, code=2)
     margin = json.loads(vauban("claim", run, "--smoothing", f"{spec},bound=margin", "--radii", "2", "--json"))
     assert margin["certified"][0]["accuracy"] == pytest.approx(side2["by_margin"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import attacked, certified, poisoned
+from page_runs import DIGITS, attacked, certified, classifier, poisoned
 
 from vauban.page.report import write_report
 from vauban.runs.run import Run
@@ -98,11 +99,13 @@ def test_filters_pages_and_search(browser: Any, digits: Path, folder: Path) -> N
     assert tab.page.locator(".card").count() == 50
     tab.page.click("#next")
     assert tab.text("#gallery-text") == "51 to 100 of 100 inputs"
-    for state in ("wrong", "undecided"):
-        tab.page.check(f"input[value={state}]")
-        assert tab.page.locator(".card").count() == int(tab.text(f"#number-{state}"))
-        assert set(tab.page.locator(".card .badge").all_inner_texts()) <= {state}
-    shares = {"undecided": certs.undecided, "wrong": certs.certified_elsewhere, "outvoted": 1 - certs.clean_accuracy}
+    tab.page.check("input[value=undecided]")
+    assert tab.page.locator(".card").count() == int(tab.text("#number-undecided"))
+    assert set(tab.page.locator(".card .badge").all_inner_texts()) == {"not certified"}
+    assert tab.page.locator("input[value=wrong]").is_hidden()
+    assert "certified for another" not in tab.text("#summary")
+    assert certs.certified_elsewhere == 0
+    shares = {"undecided": certs.undecided, "outvoted": 1 - certs.clean_accuracy}
     assert certs.undecided > 0
     assert {word: int(tab.text(f"#number-{word}")) for word in shares} == {
         word: round(100 * share) for word, share in shares.items()
@@ -133,6 +136,7 @@ def test_verification_is_green_and_an_altered_count_turns_it_red(browser: Any, d
     tab = Tab(browser, digits)
     assert tab.verify() == "box good"
     assert tab.text("#verdict").startswith("100 of 100 claims recomputed")
+    assert "Not checked: the title, names of runs and classes, pictures, attacks" in tab.text("#verdict")
     tab.close()
     line = next(
         text for text in (folder / "gaussian" / "tallies.jsonl").read_text().splitlines() if '"votes":200' in text
@@ -145,9 +149,71 @@ def test_verification_is_green_and_an_altered_count_turns_it_red(browser: Any, d
     altered.write_text(text.replace(inside, inside.replace(f":{count}", f":{int(count) - 1}", 1)))
     tab = Tab(browser, altered)
     assert tab.verify() == "box bad"
-    assert "NOT as claimed: 1 claims" in tab.text("#verdict")
+    assert "NOT as claimed: 1 claim is wrong" in tab.text("#verdict")
     assert tab.page.locator(".card.bad").count() == 1
     tab.close()
+
+
+def test_the_page_says_what_the_manifest_says_whatever_else_is_inside(browser: Any, digits: Path) -> None:
+    text, edited = digits.read_text(), digits.with_name("edited.html")
+    lies = '"threat":{"metric":"L9 norm","ball":"closed","integer":true},"about":[["model","another"]],"rho":1e-9,'
+    edited.write_text(text.replace('"runs":[{', '"runs":[{' + lies, 1))
+    tab = Tab(browser, edited)
+    shown = tab.text("body")
+    assert "L9 norm" not in shown
+    assert "another" not in tab.text("#about")
+    assert "confidence 0.999 " in shown
+    assert tab.text("#title") == "mnist:split=test, gaussian:sigma=0.5, 200 votes per input"
+    tab.close()
+
+
+def test_a_page_without_its_seal_is_not_green(browser: Any, folder: Path) -> None:
+    shutil.copytree(folder / "band", folder / "unsealed")
+    (folder / "unsealed" / "seal.json").unlink()
+    tab = Tab(browser, write_report([Run.open(folder / "unsealed")], folder / "unsealed.html", views=0))
+    assert tab.verify() == "box open"
+    assert "has no seal" in tab.text("#verdict")
+    assert "vauban verify FOLDER" in tab.page.text_content("#unproven")
+    tab.close()
+
+
+def test_an_input_that_is_wrong_already_has_no_distance(browser: Any, digits: Path) -> None:
+    text, edited = digits.read_text(), digits.with_name("zero.html")
+    found = re.search(r'"attack":\{"threat":.*?"distance":([^,]+),', text)
+    assert found is not None
+    edited.write_text(text.replace(found[0], found[0].replace(f'"distance":{found[1]},', '"distance":0.0,'), 1))
+    tab = Tab(browser, edited)
+    assert tab.page.locator(".card:has-text('wrong without any change: answer')").count() == 1
+    tab.close()
+
+
+def test_a_long_specification_is_shortened_in_the_title_only(browser: Any, tmp_path: Path) -> None:
+    sigmas = "/".join(["0.5", "0.6"] * 392)
+    smoothed = classifier(f"gaussian:sigma={sigmas}")
+    smoothed.arithmetic = "float"
+    smoothed.certify(DIGITS.select(5000), n=100, alpha=0.01, seed=1, progress=False, out=tmp_path / "run")
+    tab = Tab(browser, write_report([Run.open(tmp_path / "run")], tmp_path / "long.html", views=0))
+    assert tab.text("#title") == "mnist:split=test, gaussian:sigma=0.5/0.6/0.5/0.6/0.5/0.6/…, 100 votes per input"
+    assert sigmas in tab.page.get_attribute("#title", "title")
+    assert sigmas in tab.text("#about")
+    tab.close()
+
+
+def test_text_of_inputs_without_a_radius_is_readable(browser: Any, digits: Path) -> None:
+    ratio = """(selector) => {
+        const light = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+          .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+          .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        const card = document.querySelector('.card.lost');
+        const pair = [getComputedStyle(card.querySelector(selector)).color, getComputedStyle(card).backgroundColor];
+        const [low, high] = pair.map(light).sort((a, b) => a - b);
+        return getComputedStyle(card).opacity * (high + 0.05) / (low + 0.05);
+    }"""
+    for scheme in ("light", "dark"):
+        tab = Tab(browser, digits, color_scheme=scheme)
+        tab.page.check("input[value=undecided]")
+        assert all(tab.page.evaluate(ratio, selector) >= 4.5 for selector in (".badge", "dt", ".count"))
+        tab.close()
 
 
 def test_the_map_of_patches_and_the_parts_of_poisoning(browser: Any, folder: Path) -> None:
@@ -160,6 +226,9 @@ def test_the_map_of_patches_and_the_parts_of_poisoning(browser: Any, folder: Pat
     assert "A patch of 20 x 20 pixels could change the answer" in tab.text("#map-text")
     tab.page.select_option("#run", "1")
     assert tab.page.locator("#map-section").is_hidden()
+    labels = tab.page.locator("#filters").inner_text()
+    assert "wrong (" in labels
+    assert "undecided (" in labels
     assert tab.page.locator("#histogram svg").count() == 1
     assert "buckets of the training set must change" in tab.text(".card >> nth=0")
     assert tab.verify() == "box good"
@@ -173,6 +242,13 @@ def test_dark_and_narrow_screens(browser: Any, digits: Path, options: dict[str, 
     before = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.page.click("#theme")
     assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    tab.close()
+
+
+def test_names_of_several_runs_fit_a_narrow_screen(browser: Any, folder: Path) -> None:
+    runs = [Run.open(folder / "gaussian"), Run.open(folder / "band"), Run.open(folder / "poisoned")]
+    tab = Tab(browser, write_report(runs, folder / "several.html", views=0), viewport={"width": 380, "height": 800})
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     tab.close()
 
 

@@ -324,10 +324,16 @@ def test_the_command_writes_a_page_and_answers_mistakes(gaussian: Path, tmp_path
     for arguments, words in (
         ([str(gaussian), "--out", str(tmp_path)], "is a folder"),
         ([str(tmp_path), "--out", str(tmp_path / "b.html")], "is not a run"),
+        ([str(gaussian), str(gaussian), "--out", str(tmp_path / "b.html")], "is given twice"),
+        ([str(gaussian), "--out", str(tmp_path / "none" / "b.html")], "its folder must exist"),
+        ([str(gaussian), "--out", str(tmp_path / "b.html"), "--views", "17"], "less than or equal to 16"),
     ):
         told = CliRunner().invoke(app, ["report", *arguments])
         assert told.exit_code == 2
         assert words in told.stderr
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(BadInput, match="from 0 to 16"):
+        Run.open(gaussian).report(tmp_path / "b.html", views=99_999)
 
 
 def test_a_report_without_views_needs_no_torch(gaussian: Path, tmp_path: Path) -> None:

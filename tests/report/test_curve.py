@@ -47,3 +47,21 @@ def test_other_radii_have_ticks_between() -> None:
 def test_an_empty_plot_says_why(curves: list[Certificates], words: str) -> None:
     (text,) = figure(curves).axes[0].texts
     assert text.get_text() == words
+
+
+def test_a_sigma_for_each_feature_fits_the_picture() -> None:
+    law = f"gaussian:sigma={'/'.join(['0.25', '0.123456'] * 7)}"
+    drawn = figure([claims([0.2, 0.7], law)], title=f"table.csv:label=class,layout=chw, {law}, 10,000 votes per input")
+    drawn.draw_without_rendering()
+    (axes,) = drawn.axes
+    for text in (axes.title, axes.xaxis.label):
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= drawn.bbox.x1
+        assert box.y0 >= 0
+        assert box.y1 <= drawn.bbox.y1
+    shown = axes.title.get_text().replace("\n", " ")
+    assert (
+        shown
+        == "table.csv:label=class,layout=chw, gaussian:sigma=0.25/0.123456/0.25/0.123456/…, 10,000 votes per input"
+    )

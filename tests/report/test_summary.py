@@ -1,4 +1,4 @@
-"""The radii of a table are few and round, whatever the scale of the noise."""
+"""The radii of a table are few and round, whatever the scale of the noise; inputs without a radius are called what they are."""
 
 import math
 import sys
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vauban.report.summary import round_numbers
+from vauban.certificates import derive
+from vauban.report.summary import round_numbers, rows
 
 
 @example(1e30, False)
@@ -38,3 +39,12 @@ def test_round_numbers_are_few_ascend_and_reach_the_largest(largest: float, whol
 )
 def test_round_numbers(largest: float, whole: bool, shown: list[float]) -> None:
     assert round_numbers(largest, whole) == shown
+
+
+def test_an_input_without_a_radius_is_undecided_only_where_votes_chose_labels() -> None:
+    certs = derive([[95, 5]] * 138 + [[5, 95]] * 5, [0] * 143, "gaussian:sigma=0.5")
+    summary = certs.summary([0.0])
+    shown = {name: value for name, value, _ in rows(summary)}
+    assert shown["not certified"] == "3.50 %"  # 5 of 143: what is not proven is rounded up
+    assert shown["certified at radius 0"] == "96.50 %"
+    assert "undecided" in {name for name, *_ in rows(summary | {"labels": "votes"})}

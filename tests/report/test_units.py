@@ -1,5 +1,6 @@
 """What a claim says its radii are measured in: standardised features, sigmas of features, 8-bit features, masses of pictures."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vauban.formats.choice import results_of_run
 from vauban.page.contents import contents
 from vauban.replay import replay
 from vauban.report.lines import read_lines
+from vauban.report.wording import scale_of
 from vauban.runs.verify import verify_run
 from vauban.standardise import Standardisation
 
@@ -50,7 +52,7 @@ def test_standardised_arrays_have_no_plain_radii(sigma: Any, tmp_path: Path) -> 
     assert SCALED in certs.claim
     assert SCALED in certs.record.manifest.claim
     assert SCALED in verify_run(tmp_path / "run").claim
-    assert SCALED in contents(vb.Run.open(tmp_path / "run"))["threat"]["unit"]
+    assert SCALED in json.loads(contents(vb.Run.open(tmp_path / "run"))["manifest"])["threat"]["unit"]
 
 
 def test_a_plain_radius_would_be_false_where_it_is_standardised() -> None:
@@ -126,9 +128,9 @@ def test_runs_of_other_units_are_not_drawn_together(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="in different units"):
             read_lines([tmp_path / name for name in pair], {}, None)
     assert SCALED in read_lines([tmp_path / "a"], {}, None)[0].threat.unit
-    pages = [contents(vb.Run.open(tmp_path / name))["threat"]["scale"] for name in ("a", "b", "c", "d", "plain")]
-    assert len(set(pages)) == 5
-    assert pages[-1] == ""
+    scales = [scale_of(vb.Run.open(tmp_path / name).certificates()) for name in ("a", "b", "c", "d", "plain")]
+    assert len(set(scales)) == 5
+    assert scales[-1] == ""
 
 
 def test_a_table_said_to_be_floats_as_given_is_found_by_replay(tmp_path: Path) -> None:

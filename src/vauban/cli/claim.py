@@ -89,7 +89,7 @@ def claim(
     from vauban.formats.results import of_counts
     from vauban.formats.tables import write_parquet
     from vauban.laws import law
-    from vauban.report.numbers import percent, radius_text
+    from vauban.report.numbers import percent_up, radius_text
     from vauban.report.summary import headers, nice_radii, parse_radii, rows
     from vauban.report.wording import LABELS_FIXED
     from vauban.runs.foreign_counts import read_counts
@@ -154,7 +154,7 @@ def claim(
             "undecided": certs.undecided,
             "notes": list(certs.notes),
         }
-        lines = [["undecided", percent(certs.undecided)]]
+        lines = [["undecided", percent_up(certs.undecided)]]
     else:
         summary = certs.summary(nice_radii(certs) if shown_radii is None else shown_radii, rho, dataset_claim)
         lines = rows(summary)
@@ -196,6 +196,12 @@ def _claim_patch(certs: Certificates, patch: str, out: Path | None, json: bool) 
     if len(sides) != 2 or min(sides) < 1 or patch.count("x") != 1:
         raise BadInput(f"--patch {patch}: a height and a width in pixels are needed, for example --patch 5x5")
     standing = certs.stands((sides[0], sides[1]))
+    shape = None if certs.record is None else certs.record.manifest.data.shape[-2:]
+    if shape is not None and (sides[0] > shape[0] or sides[1] > shape[1]):
+        raise BadInput(
+            f"--patch {patch}: the pictures of this run are {shape[0]}x{shape[1]} pixels; give a height of at most {shape[0]} "
+            f"and a width of at most {shape[1]}"
+        )
     rows = list(zip(certs.index.tolist(), certs.label.tolist(), standing.tolist(), strict=True))
     if out:
         lines = [f"{i},{label},{str(yes).lower()}" for i, label, yes in rows]

@@ -287,12 +287,18 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     """Print an aligned table; `numbers`: whether all columns but the first are aligned to the right.
 
     The first column, if it holds names that are not too long, is not broken: a name in two lines cannot be copied.
+    Numbers with their errors, ±, are broken before the ± alone, where the table would be too wide; where it still is, lines are
+    longer than the screen, since digits in two lines cannot be read.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    cells = [[row[i] for row in rows if len(row) > i] for i in range(len(headers))]
+    if sum(max(map(len, [header, *column])) + 3 for header, column in zip(headers, cells, strict=True)) > console.width:
+        rows = [[cell.replace(" ± ", "\n±") for cell in row] for row in rows]
     table = Table(*(Column(Text(header)) for header in headers), box=SIMPLE_HEAD)
     for i, column in enumerate(table.columns):
         column.justify = "right" if i and numbers else "left"
@@ -300,7 +306,8 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     table.columns[0].no_wrap = all(len(row[0]) <= _LONGEST_NAME for row in rows)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if any("±" in cell for row in rows for cell in row):
+        console.width = max(console.width, console.measure(table, options=console.options.update(width=9999)).maximum)
     with console.capture() as captured:  # rich itself would end the process where nobody reads on
         if title:
             console.print(Text(title))

@@ -13,6 +13,8 @@ from vauban.cli.common import example
 if TYPE_CHECKING:
     from vauban.report.lines import Line
 
+_PICTURES = (".png", ".svg", ".csv", ".tex")
+
 RunsArgument = Annotated[list[Path], typer.Argument(help="run folders, and folders of attacks")]
 TopOption = Annotated[list[int] | None, typer.Option("-k", help="also: a line for each of these k (repeat for more)")]
 VotesOption = Annotated[
@@ -62,11 +64,16 @@ def plot(
 
     Lines for another k, n, alpha or bound are second claims from the same votes (see: vauban claim); attacks are upper bounds.
     """
+    from vauban.errors import BadInput
     from vauban.report.plots import draw, draw_histogram, write_all
 
+    if out.suffix not in _PICTURES and out.suffix[1:2].isalpha():
+        raise BadInput(
+            f"--out {out}: {', '.join(_PICTURES)} are written; give a name without {out.suffix}, such as {out.stem}"
+        )
     lines = _lines(runs, k, n, alpha, bounds, smoothing, threat, label, best)
     drawn = draw_histogram(lines, title) if histogram else draw(lines, title)
-    stem = out.with_suffix("") if out.suffix in (".png", ".svg", ".csv", ".tex") else out
+    stem = out.with_suffix("") if out.suffix in _PICTURES else out
     stem.parent.mkdir(parents=True, exist_ok=True)
     for path in write_all(drawn, lines, stem):
         typer.echo(str(path))
@@ -120,6 +127,10 @@ def compare(
         return
     threat_ = lines[0].threat
     common.print_table(headers(shown), table_rows(rows), title=f"{threat_.metric.rstrip(',')} ({threat_.unit})")
+    if any(row.against for row in rows):
+        typer.echo(
+            "±: the standard error of a difference over inputs; what another training would change is not part of it"
+        )
     if out is not None:
         typer.echo(f"table: {out}")
 

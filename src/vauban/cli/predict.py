@@ -47,7 +47,7 @@ def predict(
     """
     from vauban.cli.build import check_out, classifier_and_data, data_of, read_in_flight
     from vauban.files import replace_file
-    from vauban.report.numbers import percent
+    from vauban.report.numbers import percent, percent_up
 
     smoothed, data_set = classifier_and_data(
         model=model,
@@ -89,7 +89,8 @@ def predict(
         typer.echo(f"{i}: {'undecided' if labels is None else ' '.join(map(str, labels))}")
     if out is None and inputs > 20:
         typer.echo(f"… {inputs - 20} more (give --out to write them all)")
-    shown = {key: percent(value) for key, value in result.items() if isinstance(value, float)}
+    rounded = {"correct": percent, "undecided": percent_up, "wrong": percent_up}
+    shown = {key: rounded[key](value) for key, value in result.items() if isinstance(value, float)}
     common.print_table([f"top {k} of {inputs} inputs", ""], [[key, value] for key, value in shown.items()])
     if out:
         typer.echo(f"answers: {out}")

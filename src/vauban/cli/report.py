@@ -27,7 +27,9 @@ def report(
         list[Path] | None,
         typer.Option("--attack", "-a", help="folder of vauban attack on one of the runs; repeat for more"),
     ] = None,
-    views: Annotated[int, typer.Option(min=0, help="views of each of the first 50 inputs; 0 needs no torch")] = 3,
+    views: Annotated[
+        int, typer.Option(min=0, max=16, help="views of each of the first 50 inputs; 0 needs no torch")
+    ] = 3,
     json: common.JsonOption = False,
 ) -> None:
     """Write a page that shows runs to people: curve, radius slider, gallery, what is claimed and presupposed, hashes.
@@ -35,12 +37,14 @@ def report(
     It is one file without any network access. Its button recomputes every claim in the browser from the votes inside it.
     Each run is verified first; one that claims more than its votes prove is refused.
     """
+    from vauban.cli.build import check_out
     from vauban.errors import BadInput
     from vauban.page.report import write_report
     from vauban.runs.run import Run
 
     if out.is_dir():
         raise BadInput(f"--out {out} is a folder: the name of an HTML file is needed, such as {out}/report.html")
+    check_out(out)
     opened = [Run.open(run) for run in runs]
     path = write_report(opened, out, title=title, data=data, attacks=attacks or (), views=views)
     size = path.stat().st_size

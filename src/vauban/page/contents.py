@@ -14,17 +14,11 @@ from vauban.certificates import Certificates, Claims
 from vauban.errors import Incomplete
 from vauban.files import canonical, read_json
 from vauban.poisoning.votes.poisoning_run import PoisoningRun
-from vauban.report.wording import scale_of, threat_of
-from vauban.runs.manifest import threat_entries
 from vauban.runs.opened import OpenedRun
 from vauban.runs.run import Run
-from vauban.runs.selection import words
 from vauban.runs.store import CLAIMS, SEAL, claims_file
 from vauban.runs.verify import Verdict
 from vauban.votes import BallotVotes, SampledVotes, Tally
-
-RHO = 1e-3
-"""How often the bound on the accuracy of all inputs may fail."""
 
 _BALLOT_BYTES = 1_500_000
 
@@ -33,24 +27,19 @@ def contents(run: OpenedRun) -> dict[str, Any]:
     """What the page needs to show a run and to recompute its claims, as plain values.
 
     The folder is verified first: one that claims more than its votes prove is refused. Of a run that is not finished the inputs
-    that are decided are shown; of an extended one the claims of the last extension.
+    that are decided are shown; of an extended one the claims of the last extension. What the manifest says, such as the threat,
+    is not held a second time: the page derives it from the manifest, to which votes are bound.
     """
     verdict, unfinished = _verified(run)
     certs, file = _claims(run, verdict)
     return {
         "name": run.path.resolve().name,
-        "title": run.title,
         "manifest": canonical(run.manifest.raw),
-        "identity": run.manifest.identity,
-        "finished": verdict is not None,
         "seal": canonical(read_json(run.path / SEAL)) if verdict is not None else None,
         "claims": run.record.texts({file: certs})[file],
         "claimsFile": file,
-        "threat": {**threat_entries(threat_of(certs)), "integer": certs.threat.integer, "scale": scale_of(certs)},
-        "rho": RHO,
         "notes": [*certs.notes, *([unfinished] if unfinished else [])],
         "unproven": [] if verdict is None else [*verdict.unproven, *verdict.underived],
-        "about": about(run),
         **_votes(run, certs),
     }
 
@@ -69,40 +58,6 @@ def _claims(run: OpenedRun, verdict: Verdict | None) -> tuple[Claims, str]:
         n = verdict.extensions[-1]
         return run.certificates(n=n), claims_file(n)
     return run.certificates(), CLAIMS
-
-
-def about(run: OpenedRun) -> list[list[str]]:
-    """Where the run comes from, as pairs of a name and a text."""
-    manifest = run.manifest
-    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    if isinstance(run, PoisoningRun):
-        rows = [
-            ("data", f"{manifest.data.spec}, sha256 {manifest.data.sha256}"),
-            ("partition", f"{manifest.partition}, {manifest.models:,} base classifiers"),
-            ("aggregate", manifest.settings.aggregate),
-        ]
-    else:
-        assert isinstance(run, Run)
-        compute, seed = manifest.compute, manifest.seed
-        rows = [
-            ("data", f"{manifest.data.spec}, sha256 {manifest.data.sha256}"),
-            ("inputs", words(manifest.data.selection)),
-            ("model", f"{manifest.model.spec}, sha256 {manifest.model.sha256}"),
-            ("smoothing", manifest.smoothing),
-            ("votes", _settings(run)),
-            ("seed", "none: every view votes" if seed is None else f"{seed.kind}, commitment {seed.commitment}"),
-            ("arithmetic", f"{manifest.backend}, {compute.precision}, {compute.device}, {compute.rows} rows"),
-        ]
-    return [[name, text] for name, text in (*rows, ("versions", versions), ("manifest", f"sha256 {manifest.identity}"))]
-
-
-def _settings(run: Run) -> str:
-    settings = run.manifest.settings
-    label = "true labels" if settings.label == "given" else "labels chosen by votes"
-    if settings.stop is None:
-        return f"every view of {run.manifest.described['views']:,}, {label}"
-    number = "" if settings.n is None else f"{settings.n:,} for each input, "
-    return f"{number}alpha {settings.alpha}, bounds {settings.bounds}, stop {settings.stop}, {label}"
 
 
 def _votes(run: OpenedRun, certs: Claims) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_PROOFS = ("numbers.js", "laws.js", "ballots.js", "poisoning.js", "schema1.js", "claims.js")
+_PROOFS = ("numbers.js", "laws.js", "ballots.js", "poisoning.js", "schema1.js", "claims.js", "shown.js")
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js")
-_PAGE = ("charts.js", "gallery.js", "maps.js", "page.js")
+_PAGE = ("charts.js", "gallery.js", "maps.js", "verdict.js", "page.js")
 
 
 def _read(folder: str, names: tuple[str, ...]) -> str:

@@ -18,8 +18,8 @@ from vauban.runs.run import Run
 from vauban.runs.selection import check_data
 
 PICTURES = 500
-VIEWED, VIEWS = 50, 3
-"""How many inputs have a picture at most; how many of these have views, and how many each."""
+VIEWED, VIEWS, MOST_VIEWS = 50, 3, 16
+"""How many inputs have a picture at most; how many of these have views, how many each, and how many each at most."""
 
 _INPUT_BYTES, _VIEW_BYTES, _ATTACK_BYTES = 1_500_000, 800_000, 800_000
 _VIEW_SEED = 0

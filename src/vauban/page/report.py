@@ -10,7 +10,7 @@ from vauban.errors import BadInput, RunRefused
 from vauban.files import replace_file
 from vauban.page.contents import contents
 from vauban.page.document import document
-from vauban.page.inputs import VIEWS, attacked, pictured
+from vauban.page.inputs import MOST_VIEWS, VIEWS, attacked, pictured
 from vauban.runs.opened import OpenedRun
 
 
@@ -26,12 +26,17 @@ def write_report(
     """Write one HTML file about these runs and return its path.
 
     `data`: the data set of the inputs, or its text, in place of the one that each manifest names. `attacks`: folders of attacks
-    on these runs. `views`: how many views of an input are shown, for at most 50 inputs of a run.
+    on these runs. `views`: how many views of an input are shown, 16 at most, for at most 50
+    inputs of a run.
     """
     if not runs:
         raise BadInput("a report needs a run: name one folder or more")
-    if views < 0:
-        raise BadInput(f"views={views}: how many views of an input are shown, 0 or more, is needed")
+    if not 0 <= views <= MOST_VIEWS:
+        raise BadInput(f"views={views}: how many views of an input are shown is needed, from 0 to {MOST_VIEWS}")
+    places = [run.path.resolve() for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise BadInput(f"{run.path} is given twice: a report shows each run once, so name it once")
     known = {run.manifest.identity for run in runs}
     folders = {_attacked_run(folder, known): folder for folder in attacks}
     shown = []
@@ -44,7 +49,7 @@ def write_report(
     called = title or (runs[0].title if len(runs) == 1 else f"{len(runs)} runs compared")
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, document({"title": called, "runs": shown}, called).encode())
+    replace_file(path, document({"title": title, "runs": shown}, called).encode())
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -52,7 +53,7 @@ def figure(
             axes.fill_between(radii, 100 * proven, 100 * accuracy, step="pre", color=line.get_color(), alpha=0.18, lw=0)
     threat = threat_of(curves[0])
     axes.set(
-        xlabel=f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})",
+        xlabel=_wrapped(f"certified radius: {threat.metric.rstrip(',')} ({threat.unit})", 85, 3),
         ylabel="certified accuracy (%)",
         ylim=(0, 100),
         xlim=(0, largest * 1.03 or 1),
@@ -60,7 +61,7 @@ def figure(
     if threat.integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.text(0.5, 0.5, _why_empty(curves), transform=axes.transAxes, ha="center", va="center", parse_math=False)
-    axes.set_title(title, parse_math=False)
+    axes.set_title(_wrapped(title, 65, 3), parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
     note = (
@@ -71,6 +72,12 @@ def figure(
     if path is not None:
         drawn.savefig(path)
     return drawn
+
+
+def _wrapped(text: str, width: int, lines: int) -> str:
+    """The text in lines that fit the picture: specifications of more than 45 characters are cut, and what needs more lines."""
+    short = [word if len(word) <= 45 else f"{word[:43]}…{',' * word.endswith(',')}" for word in text.split(" ")]
+    return "\n".join(textwrap.wrap(" ".join(short), width, max_lines=lines, placeholder="…"))
 
 
 def _why_empty(curves: Sequence[Claims]) -> str:

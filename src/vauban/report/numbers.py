@@ -1,5 +1,5 @@
-"""Numbers as text, rounded to the safe side: radii, their means and shares down, distances of attacks and needed probabilities
-up, a confidence never to 1."""
+"""Numbers as text, rounded to the safe side: radii, their means and certified shares down, shares of errors, distances
+of attacks and needed probabilities up, a confidence never to 1."""
 
 from __future__ import annotations
 
@@ -77,6 +77,16 @@ def percent(fraction: float) -> str:
     ('29.00 %', '99.99 %')
     """
     hundredths = _counted(fraction) * 10_000 // 1
+    return f"{Decimal(hundredths).scaleb(-2):.2f} %"
+
+
+def percent_up(fraction: float) -> str:
+    """A fraction of errors, or of inputs without a claim, in percent: rounded up, with the digits of `percent`.
+
+    >>> percent_up(5 / 143), percent_up(29 / 100), percent_up(0.0)
+    ('3.50 %', '29.00 %', '0.00 %')
+    """
+    hundredths = -(-_counted(fraction) * 10_000 // 1)
     return f"{Decimal(hundredths).scaleb(-2):.2f} %"
 
 

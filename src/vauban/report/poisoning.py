@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vauban.report.numbers import percent
+from vauban.report.numbers import percent, percent_up
 from vauban.report.summary import average_text
 
 
@@ -19,7 +19,7 @@ def headers(summary: dict[str, Any]) -> list[str]:
 def rows(summary: dict[str, Any]) -> list[list[str]]:
     """A summary (`PoisoningCertificates.summary`) as lines of a table; without true labels, how many inputs are abstained."""
     if "certified" not in summary:
-        return [["abstained", percent(summary["abstained"])]]
+        return [["abstained", percent_up(summary["abstained"])]]
     median = summary["median_radius"]
     return [
         ["base classifiers, one by one", percent(summary["base_accuracy"])],

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
-from vauban.report.numbers import asked_radius, confidence, mean_radius, percent, short_radius
+from vauban.report.numbers import asked_radius, confidence, mean_radius, percent, percent_up, short_radius
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -55,6 +55,7 @@ def summarised(certs: Certificates, radii: ArrayLike, rho: float, method: str) -
         "bounds": certs.bounds,
         "threat": certs.threat.name,
         "exact": certs.exact,
+        "labels": "given" if certs.record is None else certs.record.manifest.settings.label,
         "votes_per_input": certs.votes_per_input,
         "base_accuracy": certs.base_accuracy,
         "clean_accuracy": certs.clean_accuracy,
@@ -104,16 +105,23 @@ def _two_bounds(summary: dict[str, Any]) -> bool:
     return any("by_margin" in line for line in summary["certified"])
 
 
+def _without_radius(summary: dict[str, Any]) -> str:
+    """What inputs without a radius are called: not undecided where labels are given, since votes may be clearly for another."""
+    if summary["exact"]:
+        return "not in the top k"
+    return "not certified" if summary["labels"] == "given" else "undecided"
+
+
 def rows(summary: dict[str, Any]) -> list[list[str]]:
     """The table rows of a `Certificates.summary`: name, value on these inputs, and proven bound (or the margin's value)."""
     median = summary["median_radius"]
     lines = [
         ["base classifier on views", percent(summary["base_accuracy"]), ""],
         ["clean accuracy (most voted)", percent(summary["clean_accuracy"]), ""],
-        ["not in the top k" if summary["exact"] else "undecided", percent(summary["undecided"]), ""],
+        [_without_radius(summary), percent_up(summary["undecided"]), ""],
     ]
     if summary["certified_elsewhere"]:
-        lines.append(["certified for another label", percent(summary["certified_elsewhere"]), ""])
+        lines.append(["certified for another label", percent_up(summary["certified_elsewhere"]), ""])
     for line in summary["certified"]:
         beside = line.get("by_margin", line["at_least"])
         lines.append(

@@ -54,6 +54,7 @@
     const unit = run.attack.threat === run.threat.name ? "" : ` (${run.attack.threat})`;
     if (found.distance === null) return make("p", { class: "proof" }, "attacked; no other answer was found");
     const answer = found.answer.split(" ").map((c) => run.className(Number(c))).join(", ");
+    if (found.distance === 0) return make("p", { class: "proof" }, `wrong without any change: answer ${answer}`);
     const text = `closest attack: answer ${answer} at distance ${found.distance.toPrecision(5)}${unit}, by ${found.attack}`;
     return figure(found.picture ? [found.picture] : [], "attacked input", text);
   }
@@ -90,7 +91,7 @@
     return make(
       "li",
       { class: kind, "data-index": one.index },
-      make("h3", {}, make("span", {}, `Input ${one.index}`), make("span", { class: `badge ${one.state}` }, one.state)),
+      make("h3", {}, make("span", {}, `Input ${one.index}`), make("span", { class: `badge ${one.radius === null ? "open" : one.state}` }, one.state)),
       make("div", { class: "row" }, picture ? make("img", { class: "input", src: picture, alt, decoding: "async" }) : null, facts),
       votesOf(one, run),
       views ? figure(views, `view of input ${one.index},`, "views") : null,
@@ -110,7 +111,7 @@
     certified: ["certified at the radius above", (one, radius) => one.state === "certified" && one.radius >= radius],
     lost: ["lost at the radius above", (one, radius) => !(one.state === "certified" && one.radius >= radius)],
     wrong: ["wrong", (one) => one.state === "wrong"],
-    undecided: ["undecided", (one) => one.state === "undecided"],
+    undecided: ["without a radius", (one) => one.radius === null],
     outvoted: ["outvoted", (one) => one.outvoted],
   };
 
@@ -129,6 +130,10 @@
 
   // Draws the cards of one page of the gallery; returns the number of that page
   function show(run, radius, page) {
+    byId("text-undecided").textContent = V.uncertified(run.manifest);
+    const wrong = document.querySelector("#filters input[value=wrong]");
+    wrong.parentElement.hidden = !V.mayBeWrong(run.manifest);
+    if (wrong.checked && wrong.parentElement.hidden) document.querySelector("#filters input[value=all]").checked = true;
     for (const [key, [, filter]] of Object.entries(FILTERS)) {
       byId(`number-${key}`).textContent = run.inputs.filter((one) => filter(one, radius)).length.toLocaleString("en");
     }
@@ -148,7 +153,7 @@
       const input = make("input", { type: "radio", name: "filter", value: key });
       input.checked = key === "all";
       input.addEventListener("change", changed);
-      byId("filters").append(make("label", {}, input, make("span", {}, `${text} (`, make("span", { id: `number-${key}` }), ")")));
+      byId("filters").append(make("label", {}, input, make("span", {}, make("span", { id: `text-${key}` }, text), " (", make("span", { id: `number-${key}` }), ")")));
     }
   }
 

@@ -6,7 +6,7 @@
   const contents = JSON.parse(byId("contents").textContent);
   const state = { run: 0, radius: 0, page: 0 };
 
-  const percent = (share) => `${(Math.floor(share * 10000 + 1e-9) / 100).toFixed(2)} %`;
+  const { percent, percentUp } = V;
   const runs = contents.runs.map(prepared);
 
   // A run of the contents with its inputs, each with its state
@@ -16,10 +16,11 @@
     const names = given.pictures.classes;
     const poisoned = manifest.kind === "poisoning";
     const spread = poisoned ? Number(V.readSpec(manifest.partition)[1].spread ?? 1) : 1;
-    const inputs = V.readClaims(given.claims, manifest).map((claim) => ({
+    const claims = V.readClaims(given.claims, manifest);
+    const inputs = claims.map((claim) => ({
       ...claim,
       position: positions.get(claim.index),
-      state: stateOf(claim),
+      state: stateOf(claim, manifest),
       outvoted: false,
     }));
     const { k, alpha = 0 } = manifest.settings;
@@ -27,12 +28,13 @@
     const labelled = inputs.some((one) => one.truth !== null);
     const className = (c) => names?.[c] ?? String(c);
     const offsets = poisoned ? V.spreadOffsets(manifest.models, spread) : [];
-    return { ...given, source: given, manifest, inputs, k, alpha, exact, labelled, className, poisoned, spread, offsets };
+    const threat = V.threatOf(manifest, claims);
+    return { ...given, source: given, threat, manifest, inputs, k, alpha, exact, labelled, className, poisoned, spread, offsets };
   }
 
-  // certified for the true label (or the given one, without true labels), wrong: certified for another, or undecided: no radius
-  function stateOf(claim) {
-    if (claim.radius === null) return "undecided";
+  // certified for the true label (or the given one, without true labels), wrong: certified for another, or without a radius
+  function stateOf(claim, manifest) {
+    if (claim.radius === null) return V.uncertified(manifest);
     return claim.truth === null || claim.label === claim.truth ? "certified" : "wrong";
   }
 
@@ -45,11 +47,10 @@
 
   const current = () => runs[state.run];
   const surviving = (run, radius) => run.inputs.filter((one) => one.state === "certified" && one.radius >= radius).length;
-  const falseClaims = (run) => (run.falseClaims ??= run.exact ? 0 : V.falseClaims(run.inputs.length, run.alpha, run.rho));
+  const falseClaims = (run) => (run.falseClaims ??= run.exact ? 0 : V.falseClaims(run.inputs.length, run.alpha, V.RHO));
   const proven = (run, claimed) => Math.max(0, claimed - falseClaims(run)) / run.inputs.length;
   // The runs that can be compared with the current one: those against the same threat, with features scaled alike
-  const measure = ({ threat }) => `${threat.name} ${threat.scale}`;
-  const group = () => runs.filter((run) => measure(run) === measure(current()));
+  const group = () => runs.filter((run) => V.measureOf(run.manifest) === V.measureOf(current().manifest));
   const largest = () => Math.max(...group().flatMap((run) => run.inputs.map((one) => one.radius ?? 0)), 0);
   const whole = () => current().threat.integer;
 
@@ -100,9 +101,9 @@
     byId("threats").textContent = `Radii of other threats than the ${metric.replace(/,$/, "")} are not comparable: choose another run to see them.`;
     const share = group().every((run) => run.labelled) ? "certified accuracy (%)" : "certified inputs (%)";
     const axis = [`radius: ${metric.replace(/,$/, "")}`, ...(unit.length < 60 ? [`(${unit})`] : [])].join(" ");
-    const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: current().rho };
+    const settings = { metric: axis, whole: whole(), largest: end, radius: state.radius, share, rho: V.RHO };
     const sampled = group().some((run) => !run.exact);
-    const thin = ` Thin line: how many of these inputs keep their label at least, with confidence ${1 - current().rho} for all radii at once.`;
+    const thin = ` Thin line: how many of these inputs keep their label at least, with confidence ${1 - V.RHO} for all radii at once.`;
     const attacked = group().filter((run) => run.attack && run.attack.threat === run.threat.name);
     const some = attacked.some((run) => Object.keys(run.attack.inputs).length < run.inputs.length);
     const fewer = some ? " Not all inputs were attacked: a dashed line may lie below a thick one without contradicting it." : "";
@@ -136,10 +137,12 @@
     cells(head, "th", titles);
     const rows = [["inputs", (run) => run.inputs.length.toLocaleString("en")]];
     if (group().length > 1) rows.push(["smoothing", (run) => run.manifest.smoothing ?? run.manifest.partition]);
-    const share = (run, kind) => percent(run.inputs.filter(kind).length / run.inputs.length);
-    rows.push(["undecided", (run) => share(run, (one) => one.state === "undecided")]);
-    rows.push(["wrong: certified for another label", (run) => share(run, (one) => one.state === "wrong")]);
-    rows.push(["outvoted: true label not in the top k", (run) => share(run, (one) => one.outvoted)]);
+    const share = (run, kind) => percentUp(run.inputs.filter(kind).length / run.inputs.length);
+    const without = [...new Set(group().map((run) => V.uncertified(run.manifest)))].join(" or ");
+    rows.push([without, (run) => share(run, (one) => one.radius === null)]);
+    if (group().some((run) => run.labelled && V.mayBeWrong(run.manifest)))
+      rows.push(["wrong: certified for another label", (run) => share(run, (one) => one.state === "wrong")]);
+    if (group().some((run) => run.labelled)) rows.push(["outvoted: true label not in the top k", (run) => share(run, (one) => one.outvoted)]);
     for (const radius of niceRadii()) {
       rows.push([`certified at radius ${radius.toLocaleString("en", { maximumFractionDigits: 9 })}`, (run) => shares(run, radius)]);
     }
@@ -162,7 +165,7 @@
         .filter((_, at, all) => at % Math.ceil(all.length / 60) === 0 || at === all.length - 1)
         .map((point) => [runName(run), shownRadius(point.radius, run.threat.integer), percent(point.share / 100), percent(point.proven / 100)]),
     );
-    const head = cells(make("tr"), "th", ["run", "radius", "certified of these inputs", `proven at ${1 - current().rho}`]);
+    const head = cells(make("tr"), "th", ["run", "radius", "certified of these inputs", `proven at ${1 - V.RHO}`]);
     table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows.map((row) => cells(make("tr"), "td", row))));
   }
 
@@ -193,7 +196,7 @@
       .map((run) => {
         const claimed = surviving(run, state.radius);
         const name = group().length > 1 ? `${runName(run)}: ` : "";
-        const sure = run.exact ? "exact" : `with confidence ${1 - run.rho} this is true of at least ${percent(proven(run, claimed))} of all these inputs`;
+        const sure = run.exact ? "exact" : `with confidence ${1 - V.RHO} this is true of at least ${percent(proven(run, claimed))} of all these inputs`;
         return `${name}${claimed.toLocaleString("en")} of ${run.inputs.length.toLocaleString("en")} inputs (${percent(claimed / run.inputs.length)}) keep their label at this radius; ${sure}.`;
       })
       .join(" ");
@@ -207,10 +210,10 @@
     const run = current();
     byId("claim").textContent = run.manifest.claim;
     byId("notes").replaceChildren(...run.notes.map((note) => make("li", {}, note)));
-    byId("unproven").replaceChildren(...run.unproven.map((text) => make("li", {}, text)));
-    byId("unproven-box").hidden = !run.unproven.length;
+    const unproven = run.unproven.length ? run.unproven : ["This page does not list it: vauban verify FOLDER does."];
+    byId("unproven").replaceChildren(...unproven.map((text) => make("li", {}, text)));
     byId("about").replaceChildren(
-      make("tbody", {}, ...run.about.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))),
+      make("tbody", {}, ...V.aboutOf(run.manifest, V.sha256(run.source.manifest)).map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))),
     );
     byId("manifest").textContent = JSON.stringify(JSON.parse(run.source.manifest), null, 1);
     byId("seal").textContent = run.seal === null ? "This run is not sealed." : JSON.stringify(JSON.parse(run.seal), null, 1);
@@ -243,48 +246,10 @@
   }
 
   async function verify() {
-    const box = byId("verdict");
     byId("verify").disabled = true;
-    const results = [];
-    for (const run of runs) results.push(await V.verifyRun(run.source));
-    runs.forEach((run, i) => {
-      const rows = new Map(results[i].rows.map((row) => [row.index, row]));
-      run.inputs.forEach((one) => (one.proof = rows.get(one.index)));
-    });
-    box.replaceChildren(...results.flatMap((result, i) => verdictOf(result, runs[i])));
-    const bad = results.some((result) => wrongOf(result).length || result.hashes.some((hash) => !hash.ok));
-    const open = results.some((result) => result.rows.some((row) => row.state === "unknown"));
-    box.className = `box ${bad ? "bad" : open ? "open" : "good"}`;
-    box.hidden = false;
+    await V.verdict.show(runs, runName);
     byId("verify").disabled = false;
     drawGallery();
-  }
-
-  const wrongOf = (result) => result.rows.filter((row) => row.state === "wrong");
-
-  function verdictOf(result, run) {
-    const wrong = wrongOf(result);
-    const failed = result.hashes.filter((hash) => !hash.ok);
-    const good = result.rows.filter((row) => row.state === "proven").length;
-    const total = result.rows.length;
-    const name = runs.length > 1 ? `${runName(run)}: ` : "";
-    let text = `${name}${good.toLocaleString("en")} of ${total.toLocaleString("en")} claims recomputed from their votes and as claimed`;
-    if (wrong.length || failed.length) text = `${name}NOT as claimed: ${wrong.length} claims and ${failed.length} hashes are wrong`;
-    const items = [
-      ...failed.map((hash) => `not so: ${hash.what}`),
-      ...wrong.slice(0, 20).map((row) => `input ${row.index}: ${row.why}`),
-      ...(wrong.length > 20 ? [`and ${wrong.length - 20} more`] : []),
-      ...(result.unsupported ? [result.unsupported] : []),
-    ];
-    if (!items.length) {
-      const hashes = result.hashes.map((hash) => hash.what).join("; ");
-      const apart = result.rows.reduce((most, row) => Math.max(most, Math.abs((row.claimed ?? 0) - (row.found ?? 0))), 1e-9);
-      const exact = run.threat.integer ? "exactly" : `to ${(10 ** Math.ceil(Math.log10(apart) - 1e-9)).toFixed(9)}`;
-      items.push(`radii agree ${exact}; hashes agree: ${hashes}`);
-    }
-    const left = result.rows.filter((row) => row.state === "unknown").length;
-    if (left && !result.unsupported) items.push(`${left} claims are not recomputed here, as their votes are left out: vauban verify does`);
-    return [make("p", {}, text), make("ul", {}, ...items.map((item) => make("li", {}, item)))];
   }
 
   function setTheme(name) {
@@ -343,15 +308,26 @@
 
   function chooseRun() {
     byId("choice").hidden = runs.length < 2;
-    byId("run").replaceChildren(...runs.map((run, i) => make("option", { value: i }, `${runName(run)}: ${run.title}`)));
+    byId("run").replaceChildren(...runs.map((run, i) => make("option", { value: i }, `${runName(run)}: ${V.titleOf(run.manifest, brief)}`)));
     byId("run").addEventListener("change", () => {
       state.run = Number(byId("run").value);
       drawRun();
     });
   }
 
+  // A specification that fits on a line; the table of where a run comes from has it in full
+  const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
+
+  // The title that was given, else what the manifest says; lines break after commas and slashes, also within a specification
+  function drawTitle() {
+    const one = runs.length === 1 ? runs[0].manifest : null;
+    const text = contents.title ?? (one ? V.titleOf(one, brief) : `${runs.length} runs compared`);
+    byId("title").replaceChildren(...text.split(/(?<=,)(?=[^\s\d])|(?<=\/)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part])));
+    if (one) byId("title").title = V.titleOf(one);
+  }
+
   async function start() {
-    byId("title").textContent = contents.title;
+    drawTitle();
     byId("subtitle").textContent = runs.map((run) => `${run.inputs.length.toLocaleString("en")} inputs, ${run.threat.metric.replace(/,$/, "")}`).join(" · ");
     themes();
     V.gallery.filters(() => {

@@ -190,7 +190,7 @@
     }
     const numbers = claims.map((claim) => claim.index).join();
     const inputs = manifest.data.index;
-    const listed = run.finished ? inputs.join() === numbers : claims.every((claim) => inputs.includes(claim.index));
+    const listed = seal !== null ? inputs.join() === numbers : claims.every((claim) => inputs.includes(claim.index));
     found.push({ what: "there is one claim for every input", ok: listed });
     if (manifest.schema === 1) return found;
     const truth = manifest.data.label;

@@ -4,6 +4,8 @@
 
   const SEAL_KEYS = { "manifest.json": "manifest", "claims.csv": "claims", "ballots.npz": "ballots" };
 
+  const PRECISIONS = { float32: "fp32", tf32: "tf32", bfloat16: "bf16", float16: "fp16" };
+
   function poisoned(raw) {
     const { aggregate, k, label, num_classes } = raw;
     return { ...raw, settings: { aggregate, k, label }, data: { ...raw.data, num_classes } };
@@ -13,13 +15,16 @@
     const { method, ...settings } = raw.statistics;
     const { mode, levels, deviation_per_view } = raw.arithmetic;
     const inputs = { arithmetic: mode, levels, deviation_per_view };
+    const seed = raw.seed_commitment == null ? undefined : { commitment: raw.seed_commitment };
+    const compute = { ...raw.compute, precision: PRECISIONS[raw.compute.dtype] };
+    const same = { ...raw, kind: "smoothing", inputs, seed, compute };
     if (method === "exact") {
       if (settings.n !== raw.list.views) throw new Error(`the manifest counts ${settings.n} votes an input of ${raw.list.views} views`);
       const { k, label, threshold } = settings;
-      return { ...raw, kind: "smoothing", settings: { k, label }, inputs, method: { name: "exact", ...raw.list, threshold } };
+      return { ...same, settings: { k, label }, method: { name: "exact", ...raw.list, threshold } };
     }
     const fixed = settings.stop === undefined;
-    return { ...raw, kind: "smoothing", settings: { stop: "fixed", ...settings }, inputs, method: { name: fixed ? "fixed" : "sequential" } };
+    return { ...same, settings: { stop: "fixed", ...settings }, method: { name: fixed ? "fixed" : "sequential" } };
   }
 
   // A manifest from its text, with the fields of schema 2 whichever schema it has
