@@ -32,7 +32,7 @@ lint: install
 # The site goes to build/site; any warning, such as a link to a page that is not there, fails.
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
-	@echo build/site/index.html
+	@echo "build/site/index.html; with its search: $(PYTHON) -m http.server -b 127.0.0.1 -d build/site"
 
 $(VENV)/docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
