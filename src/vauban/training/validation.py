@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from vauban.data import Dataset
 from vauban.errors import BadInput
@@ -91,45 +92,49 @@ def validate(
     network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
 ) -> Validated:
     """Let the network, in its evaluation mode, vote on views of the held-out pictures."""
-    counts = _counts(network, settings, smoothing, device, precision)
     labels = settings.data.labels
     assert labels is not None
+    counts, right, votes = _counts(network, settings, smoothing, device, precision)
     law, radius = smoothing.law.for_shape(settings.data.images.shape[1:]), settings.radius_for(smoothing)
     if isinstance(law, ExactLaw):
-        radii = _estimated(law, counts, labels)
+        radii = _estimated(law, counts, labels, votes)
     else:
         assert isinstance(law, Law)
         radii = radii_of_counts(counts, labels, law, k=1, alpha=settings.alpha, bounds="binocp")
-    own = counts[np.arange(len(labels)), labels]
     return Validated(
         radius,
-        float(own.sum() / counts.sum()),
+        right,
         float((counts.argmax(1) == labels).mean()),
         float((np.nan_to_num(radii, nan=-1.0) >= radius).mean()),
     )
 
 
-def _estimated(law: ExactLaw, counts: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Radii of an exact law as if all views voted like those that did; NaN where the label does not win."""
+def _estimated(law: ExactLaw, counts: np.ndarray, labels: np.ndarray, votes: int) -> np.ndarray:
+    """Radii of an exact law as if all views voted like the `votes` that did; NaN where the label does not win."""
     own = counts[np.arange(len(labels)), labels]
     rivals = counts.copy()
     rivals[np.arange(len(labels)), labels] = -1
-    lead = (own - rivals.max(1)) / counts.sum(1)
+    lead = (own - rivals.max(1)) / votes
     changed = np.floor(lead * law.views / 2 - 0.5)
     return np.where(changed >= 0, law.radius_tolerating(np.maximum(changed, 0).astype(np.int64)), np.nan)
 
 
 def _counts(
     network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
-) -> np.ndarray:
-    """Votes per class [m, classes]."""
+) -> tuple[np.ndarray, float, int]:
+    """Votes per class [m, classes], the share of views whose highest score is the label's, and how many views of each voted.
+
+    Where the law has a threshold, a view votes for every class whose probability reaches it.
+    """
     inputs = prepare(settings.data.images, input_range=None)
     law = smoothing.law.for_shape(inputs.values.shape[1:])
     whole = isinstance(law, ExactLaw) and law.views <= settings.votes
     votes = law.views if isinstance(law, ExactLaw) and whole else settings.votes
     per_view, together = smoothing.words(inputs.values.shape[1:], inputs.levels), max(1, ROWS // votes)
-    classes = settings.data.num_classes
+    classes, threshold = settings.data.num_classes, getattr(law, "threshold", None)
     counts = torch.zeros(len(inputs.values), classes, dtype=torch.long, device=device)
+    labels = torch.as_tensor(settings.data.labels, device=device)
+    right = torch.zeros((), dtype=torch.long, device=device)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     was_training = network.training
     network.eval()
@@ -145,9 +150,12 @@ def _counts(
                 views = smoothing.views(x.repeat_interleave(votes, 0), words, inputs.levels)
                 if views.dim() == 4:
                     views = views.contiguous(memory_format=torch.channels_last)
-                right = torch.cat([network(part).argmax(1) for part in views.split(ROWS)])
-                rows = torch.arange(len(x), device=device).repeat_interleave(votes) + first
-                counts.view(-1).scatter_add_(0, rows * classes + right, torch.ones_like(rows))
+                scores = torch.cat([network(part) for part in views.split(ROWS)]).float()
+                best = scores.argmax(1)
+                right += (best == labels[first : first + len(x)].repeat_interleave(votes)).sum()
+                one = functional.one_hot(best, classes)
+                cast = one if threshold is None else (scores.softmax(1) >= threshold).long()
+                counts[first : first + len(x)] = cast.view(len(x), votes, classes).sum(1)
     finally:
         network.train(was_training)
-    return counts.cpu().numpy()
+    return counts.cpu().numpy(), right.item() / (votes * len(counts)), votes
