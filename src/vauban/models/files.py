@@ -62,7 +62,7 @@ class LoadedModel(BaseClassifier):
         if trained_on is None:
             return
         try:
-            same = law.same_views(build_smoothing(trained_on).law)
+            same = _views_alone(law).same_views(_views_alone(build_smoothing(trained_on).law))
         except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
             same = trained_on == str(law.spec)
         if not same:
@@ -71,6 +71,11 @@ class LoadedModel(BaseClassifier):
                 f"often less than for a model trained with {law.spec}",
                 stacklevel=3,
             )
+
+
+def _views_alone(law: AnyLaw) -> AnyLaw:
+    """The law without its threshold, which decides how a view votes and not what it shows."""
+    return replace(law, threshold=None) if getattr(law, "threshold", None) is not None else law  # type: ignore[type-var]
 
 
 def load(
