@@ -31,6 +31,7 @@ import vauban as vb
 from vauban.data import Dataset, load
 from vauban.data.registry import with_split
 from vauban.models import build, save
+from vauban.models.files import WITHOUT_LABELS
 from vauban.models.weights import read_weights
 from vauban.poisoning import load_ensemble, train
 from vauban.poisoning.partitioning.partition import Partition
@@ -140,7 +141,7 @@ def rounded(features: Path) -> Path:
         spec = about["vauban_model"]
         network = build(spec)
         network.load_state_dict(tensors)
-        save(out, network.bfloat16(), spec, {"trained": about["trained"]})
+        save(out, network.bfloat16(), spec, {key: about[key] for key in ("trained", WITHOUT_LABELS)})
     return out
 
 
