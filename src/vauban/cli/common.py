@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -31,11 +32,24 @@ _LONGEST_NAME = 40  # characters in the first column of a table that are not bro
 debug: ContextVar[bool] = ContextVar("debug", default=False)
 """Whether the traceback of an error is shown; set by `vauban --debug`."""
 
+
+def _yield_cores(value: str | None) -> str | None:
+    """Let waiting threads of torch sleep where another library runs the network (a backend, an .onnx file).
+
+    By default they spin for a while after each operation, and take the cores from that library's threads: small networks then
+    have half of their speed. OpenMP reads the variable when torch is loaded; one that the user has set stays.
+    """
+    if value and (value in ("openvino", "onnxruntime", "auto") or ".onnx" in value) and "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return value
+
+
 ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
         "-m",
+        callback=_yield_cores,
         help="a .safetensors, .onnx or .skops file, an architecture or package.module:callable; A+B is an ensemble of models, "
         "'D > A' a denoiser in front of one [packaged one for mnist; of a run: its own, if its file is found]",
     ),
@@ -117,8 +131,9 @@ PrecisionOption = Annotated[
 BackendOption = Annotated[
     str | None,
     typer.Option(
+        callback=_yield_cores,
         help="what runs the network: torch, fused (its graph with folded batch norms), on the CPU onnxruntime or openvino, or "
-        "auto (the first that can); it is part of the claim [torch; of a resumed run: its own; for .onnx files: auto]"
+        "auto (the first that can); it is part of the claim [torch; of a resumed run: its own; for .onnx files: auto]",
     ),
 ]
 CompileOption = Annotated[
