@@ -147,7 +147,13 @@ def test_a_table_split_by_position_and_originals_are_said() -> None:
 def test_features_that_may_have_seen_labels_are_refused(tmp_path: Path) -> None:
     pictures, labels = RNG.integers(0, 256, (16, 3, 8, 8), dtype=np.uint8), np.arange(16) % 2
     data, short = (pictures, labels), {"epochs": 1, "batch": 8, "device": "cpu"}
-    train("resnet18:channels=3,classes=2,width=2", data, "gaussian:sigma=0.25", **short, out=tmp_path / "labelled.safetensors")
+    train(
+        "resnet18:channels=3,classes=2,width=2",
+        data,
+        "gaussian:sigma=0.25",
+        **short,
+        out=tmp_path / "labelled.safetensors",
+    )
     for name, begin in (("free", None), ("from-free", "free"), ("from-labelled", "labelled")):
         init = None if begin is None else tmp_path / f"{begin}.safetensors"
         train("resnet18:channels=3,classes=2,width=2", pictures, None, loss="simsiam", **short, init=init,
