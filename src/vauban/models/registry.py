@@ -168,6 +168,18 @@ ARCHITECTURES |= {
         ),
         "convolutions along the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
     ),
+    "band-resnet": Architecture(
+        "vauban.models.kept:band_resnet",
+        _parameters(
+            channels=6,
+            classes=10,
+            size=32,
+            band=4,
+            width=64,
+            axis=Parameter(lambda text: choose("axis", text, ("column", "row")), default="column"),
+        ),
+        "ResNet-18 on the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
+    ),
     "mlp": Architecture(
         "vauban.models.mlp:mlp",
         _parameters(features=784, classes=10, width=256, depth=2),

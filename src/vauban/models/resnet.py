@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def convolution(inside: int, outside: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+def convolution(inside: int, outside: int, kernel: int, stride: int | tuple[int, int] = 1) -> nn.Conv2d:
     """Return a convolution without bias that keeps the picture's size, up to its stride."""
     layer = nn.Conv2d(inside, outside, kernel, stride=stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
 
 
-def _projection(inside: int, outside: int, stride: int) -> nn.Sequential | None:
+def _projection(inside: int, outside: int, stride: int | tuple[int, int]) -> nn.Sequential | None:
     """Return the 1x1 shortcut where the block changes the shape, None where the input can be added as it is."""
-    if stride == 1 and inside == outside:
+    if stride in (1, (1, 1)) and inside == outside:
         return None
     return nn.Sequential(convolution(inside, outside, 1, stride), nn.BatchNorm2d(outside))
 
@@ -27,7 +27,7 @@ class Basic(nn.Module):
 
     expansion = 1
 
-    def __init__(self, inside: int, width: int, stride: int):
+    def __init__(self, inside: int, width: int, stride: int | tuple[int, int]):
         super().__init__()
         self.conv1 = convolution(inside, width, 3, stride)
         self.bn1 = nn.BatchNorm2d(width)

@@ -22,7 +22,8 @@ the most voted label, accuracy of the base classifier on views; of attacks their
 CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass")
 """What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
 
-_TRAIN_KEYS = {"recipe", "printed", "smoothing", "model", "validate", "settings", "every", "limit", "data"}
+_BEGIN_KEYS = {"recipe", "smoothing", "settings"}
+_TRAIN_KEYS = {"printed", "model", "validate", "every", "limit", "data", "begin", *_BEGIN_KEYS}
 _CERTIFY_KEYS = {
     "inputs",
     "k",
@@ -148,6 +149,7 @@ class Entry:
             return replace(self, grid=grid, rl={**self.rl, **given["rl"]})
         settings = {**self.train.get("settings", {}), "epochs": 3, **given.get("settings", {})}
         train = {**self.train, "settings": settings, "limit": given.get("limit", 20_000)}
+        train.pop("begin", None)
         train |= {key: given[key] for key in ("model",) if key in given}
         certify = {**self.certify, "inputs": given.get("inputs", "::100")}
         sampled = "n" in self.certify
@@ -205,6 +207,7 @@ def parse(name: str, text: str) -> Entry:
         ("rl", _RL_KEYS),
     ):
         _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+    _refuse_unknown(f"{name}, [train.begin]", said.get("train", {}).get("begin", {}), _BEGIN_KEYS)
     entry = Entry(
         name,
         **{key: value for key, value in said.items() if key not in ("published", "picture", "commands")},

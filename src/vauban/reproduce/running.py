@@ -96,9 +96,9 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
     if options.printed and "printed" in entry.train:  # settings of the entry are changes of Vauban's recipe
-        entry = replace(entry, train={key: value for key, value in entry.train.items() if key != "settings"})
+        entry = replace(entry, train={k: v for k, v in entry.train.items() if k not in ("settings", "begin")})
     made = (entry.quickened() if options.quick else entry).located(options.folder)
-    made = replace(made, train={**made.train, "settings": {**made.train.get("settings", {}), **options.settings}})
+    made = replace(made, train=_changed(made.train, options.settings))
     if options.inputs is not None:
         made = replace(made, certify={**made.certify, "inputs": options.inputs})
     if options.rl_steps is not None:
@@ -125,6 +125,12 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
             _run_all(made, chosen, options, ledger)
 
     return _budgeted(out, options, run, lambda: _finish(made, out, listed, options, ledger))
+
+
+def _changed(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry says of training, with these settings in place of its own, also where others start from."""
+    begin = {"begin": _changed(train["begin"], settings)} if "begin" in train else {}
+    return {**train, **begin, "settings": {**train.get("settings", {}), **settings}}
 
 
 def _budgeted(out: Path, options: Options, run: Callable[[], None], finish: Callable[[], Outcome]) -> Outcome:
@@ -170,10 +176,11 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
-        if not step.weights.exists() and not step.used:
-            options.say(f"{where}: training {step.weights.name}")
-            with ledger.timed(step.weights.stem, "training"):
-                _train(step, options)
+        for one in () if step.used or step.weights.exists() else (step.first, step):
+            if one is not None and not one.weights.exists():
+                options.say(f"{where}: training {one.weights.name}")
+                with ledger.timed(one.weights.stem, "training"):
+                    _train(one, options)
         with ledger.timed(step.name, "certifying") as timing:
             options.say(f"{where}: certifying {step.smoothing}")
             timing.counts = doing.certify(step, options.device, options.progress)

@@ -22,6 +22,8 @@ from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
 
 RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
+BEGIN = "begin"
+"""The part of a training that other trainings start from; it certifies nothing."""
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
 
 
@@ -71,7 +73,15 @@ class Step:
         text = re.sub(r"[^A-Za-z0-9.,=-]+", "_", self.trained_smoothing)
         model = re.sub(r"[^A-Za-z0-9.-]+", "_", str(self.entry.train.get("model", "")).format(**self.point))
         name = "-".join([text, *([model] if model else []), *([f"seed{self.seed}"] if self.seed else [])])
-        return self.out / WEIGHTS / f"{name}.safetensors"
+        return self.out / WEIGHTS / f"{'begin-' if self.part == BEGIN else ''}{name}.safetensors"
+
+    @property
+    def first(self) -> Step | None:
+        """The training whose weights it starts from, if the entry has one: `[train.begin]`, the rest as in `[train]`."""
+        if "begin" not in self.entry.train:
+            return None
+        own = {key: value for key, value in self.entry.train.items() if key not in ("begin", "settings")}
+        return replace(self, entry=replace(self.entry, train={**own, **self.entry.train["begin"]}), part=BEGIN)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -87,7 +97,7 @@ class Step:
 
 
 def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
-    """Train the weights of a step unless they are there; whether anything was done."""
+    """Train the weights of a step unless they are there, from those of its `first` if it has one; whether anything was done."""
     from torch import Size
 
     from vauban.data import load_some
@@ -121,6 +131,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     trained = run(
         canonical(fitting_views(model, shape, pictures.num_classes)), pictures, smoothing, recipe,
         out=step.weights, validation=validation, device=device, callbacks=[] if callback is None else [callback],
+        init=step.first.weights if step.first else None,
     )  # fmt: skip
     if not trained.finished:
         raise Incomplete(f"training {step.weights.name} was stopped; the same command goes on")
