@@ -59,7 +59,8 @@ class Job:
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write a result as NAME.json, with the seconds it took so far."""
         self.out.mkdir(parents=True, exist_ok=True)
-        value = {name: None if entry != entry else entry for name, entry in value.items()}
+        infinite = {name for name, entry in value.items() if isinstance(entry, float) and not np.isfinite(entry)}
+        value = {name: None if name in infinite else entry for name, entry in value.items()}
         value = {"seconds": round(time.monotonic() - self.began, 1), "device": describe(self.device), **value}
         (self.out / f"{name}.json").write_text(json.dumps(value, indent=1) + "\n")
 

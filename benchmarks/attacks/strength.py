@@ -228,6 +228,8 @@ def prepared(job: Job, data: str, inputs: int) -> tuple[torch.nn.Module, torch.T
     labels = torch.from_numpy(np.array(held.labels)).to(job.device)
     with torch.no_grad():
         right = (module(x).argmax(1) == labels).nonzero()[:, 0][:inputs]
+    if not len(right):
+        raise SystemExit(f"the network classifies none of {len(x)} pictures rightly: train it for longer (--scale)")
     return module, x[right], labels[right]
 
 
