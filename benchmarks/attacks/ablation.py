@@ -15,19 +15,20 @@ from vauban.threats import L0
 
 SMOOTHING = "ablation:retained=45"
 ALPHA, VOTES, RESTARTS = 0.05, 10_000, 10
-LITERAL_TOGETHER = 4
+TOGETHER, LITERAL_TOGETHER = 25, 4
 
 
 def classifier_of(job: Job) -> Any:
     """The smoothed classifier of Table 2.2."""
     base = job.trained("mnist-ablation-long", "cnn", SMOOTHING, job.mnist, epochs=60.0, batch=512, lr=0.002)
-    return smoothed(base, SMOOTHING, job.device)
+    return smoothed(base, SMOOTHING, job.device, job.precision)
 
 
-def run(job: Job, part: str, together: int = 25) -> None:
+def run(job: Job, part: str, together: int | None = None) -> None:
     """`search`: few common views, every restart's picture confirmed by 10,000 votes; `literal`: 10,000 votes at every step."""
     classifier = classifier_of(job)
-    (literal if part == "literal" else searched)(job, classifier, together)
+    way, usual = (literal, LITERAL_TOGETHER) if part == "literal" else (searched, TOGETHER)
+    way(job, classifier, together or usual)
 
 
 def searched(job: Job, classifier: Any, together: int) -> None:
@@ -71,7 +72,7 @@ def literal(job: Job, classifier: Any, together: int) -> None:
     labels = torch.from_numpy(np.array(data.labels)).to(job.device)
     target = SmoothedTarget(classifier, x.shape[1:], votes=VOTES, confirm_votes=VOTES, abstain=ALPHA, seed=1)
     kept: dict[str, list[float | None]] = job.read("literal").get("found", {})
-    few = max(1, min(together, LITERAL_TOGETHER))
+    few = max(1, min(together, len(x)))
     waiting = [(r, i) for r in range(RESTARTS) for i in range(0, len(x), few) if f"{r}:{i}:{few}" not in kept]
     longest = 0.0
     for restart, first in waiting:

@@ -49,7 +49,7 @@ def run(job: Job, part: str, together: int = 50) -> None:
     line = LAWS[part]
     smoothing: Any = vb.Concave(lambda z: min(4 * z, 1), scale=18) if line.smoothing == "concave" else line.smoothing
     base = job.trained(f"mnist-{part}", line.network, smoothing, job.mnist)
-    classifier = smoothed(base, smoothing, job.device)
+    classifier = smoothed(base, smoothing, job.device, job.precision)
     data = job.mnist()
     sampled = {} if classifier.smoothing.law.exact else {"n": 10_000, "alpha": 0.001, "seed": 1}
     kept = {} if line.smoothing == "concave" else {"out": job.out / part / "run"}  # a g of one's own has no text form

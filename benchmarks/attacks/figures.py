@@ -58,6 +58,7 @@ def main() -> int:
         cifar_train=given.cifar_train,
         cifar_test=given.cifar_test,
         epochs=given.scale,
+        first=given.first,
     )
     try:
         if given.piece == "networks":
@@ -112,7 +113,8 @@ def _arguments() -> argparse.Namespace:
     read.add_argument("--workers", type=int, default=1)
     read.add_argument("--threads", type=int, default=2)
     read.add_argument("--inputs", type=int)
-    read.add_argument("--together", type=int)
+    read.add_argument("--together", type=int, help="inputs attacked at once, at most")
+    read.add_argument("--first", type=int, default=1, help="inputs attacked at once to begin with; more suit a GPU")
     read.add_argument("--scale", type=float, default=1.0, help="how much of the training is done")
     read.add_argument("--cifar-train", default="cifar10:split=train")
     read.add_argument("--cifar-test", default="cifar10:split=test")

@@ -33,6 +33,7 @@ class Job:
     cifar_train: str
     cifar_test: str
     epochs: float
+    first: int = 1
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -42,9 +43,14 @@ class Job:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Arguments of `attack`: inputs are attacked to the end, as many as fit; the rest of the time is for confirming alarms
-        and writing. The same command goes on with the inputs that are left."""
-        return {"budget": f"{max(1.0, 0.9 * self.left):.0f}s", "whole": True, "progress": False}
+        """Arguments of `attack`: inputs are attacked to the end, `first` at once to begin with, as many as fit; the rest of
+        the time is for confirming alarms and writing. The same command goes on with the inputs that are left."""
+        return {"budget": f"{max(1.0, 0.9 * self.left):.0f}s", "whole": max(1, self.first), "progress": False}
+
+    @property
+    def precision(self) -> str:
+        """Of networks for MNIST: TF32 on a GPU, whose tensor cores do not compute in float32."""
+        return "tf32" if self.device.startswith("cuda") else "fp32"
 
     def say(self, text: str) -> None:
         """Print a line with the time since the start."""
@@ -53,7 +59,8 @@ class Job:
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write a result as NAME.json, with the seconds it took so far."""
         self.out.mkdir(parents=True, exist_ok=True)
-        value = {name: None if entry != entry else entry for name, entry in value.items()}
+        infinite = {name for name, entry in value.items() if isinstance(entry, float) and not np.isfinite(entry)}
+        value = {name: None if name in infinite else entry for name, entry in value.items()}
         value = {"seconds": round(time.monotonic() - self.began, 1), "device": describe(self.device), **value}
         (self.out / f"{name}.json").write_text(json.dumps(value, indent=1) + "\n")
 
@@ -75,9 +82,9 @@ class Job:
         file = self.networks / f"{name}.safetensors"
         if not file.exists():
             self.networks.mkdir(parents=True, exist_ok=True)
-            settings = {"epochs": 4.0, "lr": 0.002, "batch": 256} | recipe
+            settings = {"epochs": 4.0, "lr": 0.002, "batch": 256, "compile": False} | recipe
             settings["epochs"] *= self.epochs
-            done = vb.train(network, data("train"), smoothing, out=file, device=self.device, compile=False, **settings)
+            done = vb.train(network, data("train"), smoothing, out=file, device=self.device, **settings)
             self.say(f"{name} is trained, accuracy on views {done.accuracy:.3f}")
         return load_model(str(file), None, torch.device(self.device))
 

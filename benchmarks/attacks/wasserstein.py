@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches import NEARLY_CLEAN, cifar_network
+from patches import CIFAR_RECIPE, NEARLY_CLEAN, cifar_network
 from pieces import Job, smoothed, told
 
 from vauban.attacks.baselines import BaselineRecipe
@@ -29,15 +29,14 @@ def subject(job: Job, part: str) -> tuple[Any, dict[str, Any]]:
     if part == "cifar-smoothed":
         scale = "resnet18:channels=3,classes=10,mean=0,std=0.00035"
         flow = "flow:sigma=0.0002"
-        recipe = {"epochs": 8.0, "batch": 512, "lr": 0.004, "augment": "crop-flip", "precision": "bf16"}
-        base = job.trained("cifar-flow", scale, flow, job.cifar, **recipe)
+        base = job.trained("cifar-flow", scale, flow, job.cifar, **CIFAR_RECIPE)
         return smoothed(base, flow, job.device, "bf16"), {}
     if part == "cifar-undefended":
         return cifar_network(job, "undefended", NEARLY_CLEAN), {"num_classes": 10, "device": job.device}
     if part == "smoothed":
         scale = "wong-mnist:channels=1,classes=10,mean=0,std=0.005"
         base = job.trained("mnist-flow-long", scale, "flow:sigma=0.01", job.mnist, epochs=10.0, batch=256)
-        return smoothed(base, "flow:sigma=0.01", job.device), {}
+        return smoothed(base, "flow:sigma=0.01", job.device, job.precision), {}
     return job.baseline(part, "wong-mnist", RECIPES[part]), {"num_classes": 10, "device": job.device}
 
 

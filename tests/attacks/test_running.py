@@ -206,6 +206,11 @@ def test_a_whole_budget_attacks_inputs_to_the_end_or_not_at_all(
     )
     vb.attack(smoothed, x, y, budget=10 * sum(cost), whole=True, **options | {"together": 4})
     assert sizes == [1, 2, 1]
+    sizes.clear()
+    vb.attack(smoothed, x, y, budget=10 * sum(cost), whole=3, **options | {"together": 4})
+    assert sizes == [3, 1]
+    with pytest.raises(BadInput, match="whole"):
+        vb.attack(smoothed, x, y, whole=-1, **options)
 
 
 def test_an_undefended_classifier_needs_a_threat() -> None:

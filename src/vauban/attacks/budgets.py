@@ -14,11 +14,12 @@ from vauban.errors import BadInput
 
 @dataclass(frozen=True)
 class Budget:
-    """How much an attack may cost: views, or seconds. Inputs share it; with `whole` each takes what it needs while it lasts."""
+    """How much an attack may cost: views, or seconds. Inputs share it; with `whole` each takes what it needs while it lasts, and
+    as many as this number are attacked at first (True: one)."""
 
     views: float = math.inf
     seconds: float = math.inf
-    whole: bool = False
+    whole: bool | int = False
 
     @classmethod
     def of(cls, given: Budget | str | int | float | None) -> Budget:
@@ -60,12 +61,12 @@ class Meter:
         return min(self._left()) <= 0
 
     def fitting(self, count: int) -> int:
-        """How many of `count` inputs to attack at once: all; of a `whole` budget at first one, then at most twice as many as
-        before, and no more than would fit into what is left at 1.25 times what an input took so far."""
+        """How many of `count` inputs to attack at once: all; of a `whole` budget at first so many, then at most twice as many
+        as before, and no more than would fit into what is left at 1.25 times what an input took so far."""
         if not self._budget.whole:
             return count
         if not self._size:
-            return min(count, 1)
+            return min(count, int(self._budget.whole))
         room = [left / (1.25 * cost) for left, cost in zip(self._left(), self._costs, strict=True) if cost]
         return int(min(count, 2 * self._size, *room))
 

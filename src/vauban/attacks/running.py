@@ -63,7 +63,7 @@ def attack(
     attacks: str | Attack | Sequence[str | Attack] = (),
     threat: str | None = None,
     budget: str | int | float | None = None,
-    whole: bool = False,
+    whole: bool | int = False,
     k: int | None = None,
     every: int = 1,
     limit: int | None = None,
@@ -92,7 +92,8 @@ def attack(
     once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
     count. Where features are standardised, distances are in standardised units, as radii are, and inputs in those of the data.
     `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs; with `whole` an input
-    is attacked to the end or not at all, few at first, as many as fit into what is left, and no more than `together`.
+    is attacked to the end or not at all, one at first (or as many as `whole` says, which suits a GPU), then as many as fit into
+    what is left, and no more than `together`.
     `views`: of common noise behind a gradient; `votes`: of common noise behind a hard label. `abstain`: count it as a success, as
     some papers do, where the classifier with `confirm_votes` votes and this alpha abstains or errs; alarms ignore that.
     `together`: inputs that are attacked at once. `out`: a folder, in which the same call goes on where it was stopped. `called`:
@@ -107,6 +108,8 @@ def attack(
         "confirm_votes": confirm_votes,
     }
     check_at_least_one("together", together, "a whole number from 1 is needed")
+    if not isinstance(whole, bool):
+        check_at_least_one("whole", whole, "True, False, or a whole number from 1 is needed")
     for name, value in numbers.items():
         check_at_least_one(name, value, "a whole number from 1 is needed")
     if abstain is not None:
