@@ -170,7 +170,7 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
-        if not step.weights.exists() and not step.used:
+        if not step.weights.exists() and not step.sealed:
             options.say(f"{where}: training {step.weights.name}")
             with ledger.timed(step.weights.stem, "training"):
                 _train(step, options)
