@@ -96,6 +96,17 @@ def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
     assert "epochs" in refused
 
 
+def test_a_finished_run_needs_no_weights(entry: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    again = ("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--epochs", "0.2", "--out", out)
+    vauban(*again)
+    first = (out / "results.json").read_text()
+    shutil.rmtree(out / "weights")
+    vauban(*again)
+    assert not (out / "weights").exists()
+    assert json.loads((out / "results.json").read_text())["compared"] == json.loads(first)["compared"]
+
+
 def test_without_matplotlib_there_are_numbers_and_no_pictures(
     entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

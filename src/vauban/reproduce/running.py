@@ -176,7 +176,7 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
-        for one in () if step.used or step.weights.exists() else (step.first, step):
+        for one in () if step.sealed or step.weights.exists() else (step.first, step):
             if one is not None and not one.weights.exists():
                 options.say(f"{where}: training {one.weights.name}")
                 with ledger.timed(one.weights.stem, "training"):

@@ -58,6 +58,13 @@ class Step:
         return self.used or self.out / RUNS / self.name
 
     @property
+    def sealed(self) -> bool:
+        """Whether its run is finished; weights are not needed any more then."""
+        from vauban.runs.store import SEAL
+
+        return (self.run / SEAL).exists()
+
+    @property
     def smoothing(self) -> str:
         """The views that vote."""
         return self.entry.smoothing.format(**self.point)
@@ -141,11 +148,10 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
 def certify(step: Step, device: str, progress: bool) -> bool:
     """Certify the inputs of a step into its run folder; whether anything was done. An interrupted run is resumed."""
     from vauban.models import load as load_model
-    from vauban.runs.store import SEAL
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
 
-    if (step.run / SEAL).exists():
+    if step.sealed:
         return False
     given = step.entry.certify
     inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
