@@ -54,10 +54,9 @@ class BandCnn(nn.Module):
 
 
 class BandResNet(nn.Module):
-    """ResNet-18 on the kept band alone, as a picture of `size` x `band` pixels; where the band lies is added after the first layer.
+    """ResNet-18 on the kept band alone, a picture of `size` x `band` pixels; where the band lies is added after the first layer.
 
-    It costs a fifth of a ResNet-18 on whole views for a band of 4 in 32 columns. Sides are halved along the band in every stage but
-    the first, across it only while it is wider than the stages that follow need: 32x4, 16x4, 8x2, 4x1.
+    For 4 of 32 columns it has a fifth of the products of a ResNet-18 on whole views. Stages are of 32x4, 16x4, 8x2 and 4x1 pixels.
     """
 
     def __init__(self, channels: int, classes: int, size: int, band: int, width: int, rows: bool):
