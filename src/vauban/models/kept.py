@@ -56,7 +56,7 @@ class BandCnn(nn.Module):
 class BandResNet(nn.Module):
     """ResNet-18 on the kept band alone, a picture of `size` x `band` pixels; where the band lies is added after the first layer.
 
-    For 4 of 32 columns it has a fifth of the products of a ResNet-18 on whole views. Stages are of 32x4, 16x4, 8x2 and 4x1 pixels.
+    For 4 of 32 columns it has a fifth of the products of a ResNet-18 on views. Stages are of 32x4, 16x4, 8x2 and 4x1 pixels.
     """
 
     def __init__(self, channels: int, classes: int, size: int, band: int, width: int, rows: bool):
