@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import vauban
+from safetensors.numpy import load_file
 
 import vauban as vb
 from vauban.certificates import derive
@@ -105,6 +106,29 @@ def test_a_finished_run_needs_no_weights(entry: Path, tmp_path: Path) -> None:
     vauban(*again)
     assert not (out / "weights").exists()
     assert json.loads((out / "results.json").read_text())["compared"] == json.loads(first)["compared"]
+
+
+def test_trainings_may_start_from_one_that_certifies_nothing(entry: Path, tmp_path: Path) -> None:
+    begin = '\n[train.begin]\nsmoothing = "gaussian:sigma=0.1"\nsettings = { epochs = 4, lr = 0.01 }\n\n[certify]'
+    entry.write_text(
+        ENTRY.replace("settings = { epochs = 2, batch = 50 }", "settings = { epochs = 0.2, lr = 1e-9 }").replace(
+            "\n[certify]", begin
+        )
+    )
+    out = tmp_path / "out"
+    outcome = run_entry(find(str(entry)), out, Options(progress=False, say=lambda text: None))
+    assert [step.partition(":")[0] for step in outcome.verified] == ["sigma-0.5", "sigma-0.25"]
+    first, *others = sorted((out / "weights").glob("*.safetensors"))
+    assert first.name.startswith("begin-gaussian_sigma=0.1")
+    assert len(others) == 2
+    weights = {file: load_file(file) for file in (first, *others)}
+    for file in others:  # a step of 1e-9 leaves them where they started
+        for name, tensor in weights[file].items():
+            assert np.allclose(tensor, weights[first][name], atol=1e-6)
+    assert sum("training" in step for step in outcome.seconds) == 3
+    entry.write_text(entry.read_text().replace('smoothing = "gaussian:sigma=0.1"', 'modle = "mlp"'))
+    with pytest.raises(BadInput, match=r"\[train.begin\]: modle is no key"):
+        find(str(entry))
 
 
 def test_without_matplotlib_there_are_numbers_and_no_pictures(

@@ -25,7 +25,7 @@ from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing import build
 from vauban.smoothing.random import Stream
 
-_INPUTS = 200  # inputs of an exact smoothing, whose views fill many shapes
+_INPUTS = {"cuda": 3200, "cpu": 200}  # of an exact smoothing: their views fill many shapes, as those of a run do
 _LONGEST = 180.0  # seconds that a row may take on a GPU, compilation included
 _GRACE = 30.0  # seconds after `within` in which a row that has begun may still end
 _WARNINGS = 5  # that a row keeps
@@ -176,7 +176,9 @@ def measure(row: Row, setting: Setting) -> dict[str, Any]:
         backend=setting.backend or row.backend,
     )
     law, classes = smoothing.law, smoothed.num_classes
-    pictures = torch.randint(0, 256, (_INPUTS if law.exact else 1, *shape), dtype=torch.uint8)
+    pictures = torch.randint(
+        0, 256, (_INPUTS[torch.device(setting.device).type] if law.exact else 1, *shape), dtype=torch.uint8
+    )
     inputs = smoothed.prepare(pictures)
     with smoothed.ready(inputs):
         method = method_for(CertifySettings.of(law, classes), law, classes, shape, smoothed.deviation(inputs))

@@ -14,6 +14,7 @@ from vauban.reproduce.entry import CLAIM_KEYS, Entry, Picture
 from vauban.reproduce.steps import Step
 
 _MOST_LINES = 24
+_DASHES = ("-", "--", ":", "-.")
 
 
 def draw_all(entry: Entry, steps: Sequence[Step], rows: Sequence[Compared], opened: Opened, out: Path) -> list[Path]:
@@ -118,14 +119,35 @@ def draw_sweeps(rows: Sequence[Compared], title: str, out: Path) -> list[Path]:
 
 
 def _panel(axes: Any, rows: Sequence[Compared], axis: str) -> None:
+    """A line of published numbers and one of ours for each setting of the other axes, along `axis`."""
     numbers = all(isinstance(row.x, int | float) for row in rows)
+    others = list(dict.fromkeys(_without(row, axis) for row in rows))
     for colour, attribute, marker in ((COLOURS[1], "published", "x"), (COLOURS[0], "ours", "o")):
-        shown = [row for row in rows if getattr(row, attribute) is not None]
-        x = [row.x if numbers else str(row.x) for row in shown]
-        y = [getattr(row, attribute) for row in shown]
-        errors = [row.error or 0.0 for row in shown] if attribute == "ours" else None
-        axes.errorbar(x, y, yerr=errors, fmt=f"{marker}-", color=colour, lw=1, ms=5, capsize=2, label=attribute)
+        for number, other in enumerate(others):
+            shown = [row for row in rows if getattr(row, attribute) is not None and _without(row, axis) == other]
+            if numbers:
+                shown = sorted(shown, key=lambda row: row.x)
+            if not shown:
+                continue
+            x = [row.x if numbers else str(row.x) for row in shown]
+            y = [getattr(row, attribute) for row in shown]
+            errors = [row.error or 0.0 for row in shown] if attribute == "ours" else None
+            look = {
+                "color": colour,
+                "ls": _DASHES[number % len(_DASHES)],
+                "lw": 1,
+                "marker": marker,
+                "ms": 5,
+                "capsize": 2,
+            }
+            label = f"{attribute}, {other}" if len(others) > 1 else attribute
+            axes.errorbar(x, y, yerr=errors, label=label, **look)
     percent = "" if rows[0].quantity == "median" else " (%)"
     axes.set(xlabel=axis, ylabel=f"{rows[0].what}{percent}")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, fontsize=7 if len(others) > 1 else None)
+
+
+def _without(row: Compared, axis: str) -> str:
+    """What a row is about, without the value on this axis."""
+    return ", ".join(part for part in row.at.split(", ") if part != f"{axis} = {row.x}")
