@@ -1,5 +1,7 @@
 """Every view votes once, in order, whatever the shape, the packing and the place where one begins."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,9 @@ def one_by_one() -> np.ndarray:
 
 @pytest.mark.parametrize("rows", [1, 7, 10, 44, 100, 1000])
 @pytest.mark.parametrize("in_flight", [1, 3])
-def test_every_view_votes_once_and_in_order(rows: int, in_flight: int) -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_every_view_votes_once_and_in_order(rows: int, in_flight: int, ahead: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("vauban.engine.enumerator._AHEAD", {False: ahead})  # 1 on a GPU
     assert (all_votes(enumerator(rows=rows, in_flight=in_flight)) == one_by_one()).all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +21,7 @@ from vauban.engine.network import (
     refuse_nan,
     votes_of,
 )
-from vauban.engine.sampler import choose_in_flight, choose_rows
+from vauban.engine.sampler import Answer, choose_in_flight, choose_rows
 from vauban.engine.scheduler import sent
 from vauban.errors import BadInput, VaubanError
 from vauban.inputs import Inputs, kept_for
@@ -30,7 +31,11 @@ from vauban.seed import Seed
 from vauban.smoothing.base import Smoothing
 from vauban.votes import BallotPiece, BallotVotes
 
-_ON_GPU = 16  # shapes that a GPU casts before their votes are read, which it would have to wait for
+_ON_GPU = 16  # shapes whose votes are read from a GPU together
+_AHEAD = {
+    True: 1,
+    False: 0,
+}  # whether on a GPU: how often as many are cast before the first are read, so that it never waits
 
 
 @dataclass(frozen=True)
@@ -135,13 +140,22 @@ class Enumerator:
         )
 
     def _cast(self, work: ViewRange) -> Iterator[tuple[int, NDArray]]:
+        waiting: deque[tuple[int, Answer]] = deque()
+        ahead = _AHEAD[self.device.type == "cuda"]
         for start in range(work.first - work.first % self.rows, work.stop, self.rows * self.in_flight):
             stop = min(start + self.rows * self.in_flight, work.stop)
-            cast = [self._votes(self._shape(work, first)) for first in range(start, stop, self.rows)]
+            cast = torch.cat([self._votes(self._shape(work, first)) for first in range(start, stop, self.rows)])
             first = max(start, work.first)
-            votes = torch.cat(cast)[first - start : stop - start].cpu().numpy()
-            self._refuse_nan(votes)
-            yield first, votes.astype(bool) if votes.ndim == 2 else votes
+            waiting.append((first, Answer.of(cast[first - start : stop - start], cast)))
+            if len(waiting) > ahead:
+                yield self._read(*waiting.popleft())
+        for first, answer in waiting:
+            yield self._read(first, answer)
+
+    def _read(self, first: int, answer: Answer) -> tuple[int, NDArray]:
+        votes = answer.votes()
+        self._refuse_nan(votes)
+        return first, votes.astype(bool) if votes.ndim == 2 else votes
 
     def probe(self, inputs: torch.Tensor, rows_must_agree: bool = True, again: bool = False) -> bool:
         """Check on views from the whole run that the base classifier judges each by itself, in every row alike.
