@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vauban.errors import BadInput
 from vauban.specs import Spec
@@ -17,7 +18,7 @@ _RELATED = {"laplace": "gaussian", "uniform": "gaussian", "block": "band"}  # a 
 
 _CONSISTENCY = "consistency:weight=10,entropy=0.5"
 _LOSSES = {
-    "gaussian": _CONSISTENCY,
+    "gaussian": "consistency:weight=20,entropy=0.5",
     "splitting": "stability:weight=6",
     "fractional": "stability:weight=6",
     "ablation": "consistency:weight=5,entropy=0.5",
@@ -39,6 +40,11 @@ _OWN = Recipe(
 )
 _UNTUNED = "First values, not yet tuned on a validation split."
 _RATE = "lr is 0.2 for each 512 rows, that is batch times views of the loss."
+_VALIDATED = (
+    "Chosen at sigma 0.25 on 1,000 of 5,000 training pictures that were held out: two such networks together certify 59.2 % of "
+    "them at 0.5 (results/training)."
+)
+_CHANGES: dict[str, dict[str, Any]] = {"gaussian": {"epochs": 95, "weight_decay": 3e-4, "warmup": 2.0}}
 _BEST = [
     NamedRecipe(
         name=f"best-{family}-cifar10",
@@ -46,8 +52,8 @@ _BEST = [
         data="cifar10",
         model="resnet18",
         smoothing=None,
-        recipe=replace(_OWN, loss=loss),
-        note=f"{_UNTUNED} {_RATE}",
+        recipe=replace(_OWN, loss=loss, **_CHANGES.get(family, {})),
+        note=f"{_VALIDATED if family in _CHANGES else _UNTUNED} {_RATE}",
     )
     for family, loss in _LOSSES.items()
 ]
