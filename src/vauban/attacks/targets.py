@@ -23,7 +23,6 @@ from vauban.errors import BadInput, VaubanError
 from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import Law
-from vauban.models.layouts import channels_last_is_faster, same_scores, trial_scores, trial_views
 from vauban.smoothed import SmoothedClassifier
 from vauban.standardise import Standardisation
 from vauban.surrogate import Surrogate
@@ -213,7 +212,6 @@ class SmoothedTarget(Target):
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
         view = smoothed.smoothing.view_shape(shape)
-        self._soft.base = self._all.base = _in_bf16(self._soft.base, smoothed, view)
         self._rows, self._soft.rows = (_rows(view, self.device, numbers) for numbers in (_NUMBERS, _NUMBERS // 4))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
@@ -368,23 +366,6 @@ class BaseTarget(Target):
 def _rows(view: torch.Size, device: torch.device, numbers: int) -> int:
     """Views in one pass of a search: on a GPU as many as have this many numbers, since nothing here depends on the shape."""
     return choose_rows(view, device) if device.type == "cpu" else max(1, numbers // view.numel())
-
-
-def _in_bf16(model: Model, smoothed: SmoothedClassifier, view: torch.Size) -> Model:
-    """The model as a search on a GPU calls it: in bf16 where the classifier votes in it, channels-last where its scores stay.
-
-    Fresh votes decide in the classifier's own arithmetic in any case; a search in float32 leaves tensor cores unused.
-    """
-    precise = smoothed.network.precision != "bf16" or smoothed.device.type == "cpu"
-    if precise or not isinstance(model, torch.nn.Module):
-        return model
-    plain = model.to(torch.bfloat16)
-    if not channels_last_is_faster(plain, len(view), smoothed.device, "bf16"):
-        return plain
-    like = next((p for p in plain.parameters() if p.is_floating_point()), None)
-    laid: Any = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    views = trial_views(view, like) if like is not None else torch.zeros(0)
-    return laid if same_scores(trial_scores(plain, views), trial_scores(laid, views)) else plain
 
 
 def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
