@@ -45,7 +45,7 @@ def one_by_one() -> np.ndarray:
 @pytest.mark.parametrize("in_flight", [1, 3])
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_every_view_votes_once_and_in_order(rows: int, in_flight: int, ahead: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("vauban.engine.enumerator._AHEAD", {False: ahead})  # 1 on a GPU
+    monkeypatch.setattr("vauban.engine.enumerator._AHEAD", (ahead, 1))  # 1 on a GPU
     assert (all_votes(enumerator(rows=rows, in_flight=in_flight)) == one_by_one()).all()
 
 

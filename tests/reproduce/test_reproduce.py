@@ -174,16 +174,18 @@ def test_the_printed_training_has_none_of_our_settings(
     asked = []
 
     def stopped(step: Step, *_: Any) -> bool:
-        asked.append(step.settings)
+        asked.append((step.settings, step.entry.train["model"], step.first is not None))
         raise Incomplete("far enough")
 
     monkeypatch.setattr("vauban.reproduce.steps.train", stopped)
     small = find(str(entry))
-    both = replace(small, train={**small.train, "recipe": "best", "printed": "table-A.2"})
+    own = {"recipe": "best", "printed": "table-A.2", "begin": {"settings": {"epochs": 9}}, "printed_model": "cnn"}
+    both = replace(small, train={**small.train, **own})
     for number, options in enumerate((Options(), Options(printed=True), Options(printed=True, settings={"epochs": 3}))):
         with pytest.raises(Incomplete):
             run_entry(both, tmp_path / str(number), options)
-    assert asked == [{"epochs": 2, "batch": 50}, {}, {"epochs": 3}]
+    assert asked[0] == ({"epochs": 9}, small.train["model"], False)  # the training that others start from comes first
+    assert asked[1:] == [({}, "cnn", False), ({"epochs": 3}, "cnn", False)]
 
 
 @pytest.mark.slow

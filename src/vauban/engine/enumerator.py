@@ -32,10 +32,7 @@ from vauban.smoothing.base import Smoothing
 from vauban.votes import BallotPiece, BallotVotes
 
 _ON_GPU = 16  # shapes whose votes are read from a GPU together
-_AHEAD = {
-    True: 1,
-    False: 0,
-}  # whether on a GPU: how often as many are cast before the first are read, so that it never waits
+_AHEAD = (0, 1)  # on a CPU, on a GPU: how often as many are cast before the first are read, so that it never waits
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "
 """What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
 
 _BEGIN_KEYS = {"recipe", "smoothing", "settings"}
-_TRAIN_KEYS = {"printed", "model", "validate", "every", "limit", "data", "begin", *_BEGIN_KEYS}
+_TRAIN_KEYS = {"printed", "printed_model", "model", "validate", "every", "limit", "data", "begin", *_BEGIN_KEYS}
 _CERTIFY_KEYS = {
     "inputs",
     "k",

@@ -95,8 +95,8 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
 
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
-    if options.printed and "printed" in entry.train:  # settings of the entry are changes of Vauban's recipe
-        entry = replace(entry, train={k: v for k, v in entry.train.items() if k not in ("settings", "begin")})
+    if options.printed and "printed" in entry.train:
+        entry = replace(entry, train=_as_printed(entry.train))
     made = (entry.quickened() if options.quick else entry).located(options.folder)
     made = replace(made, train=_changed(made.train, options.settings))
     if options.inputs is not None:
@@ -125,6 +125,12 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
             _run_all(made, chosen, options, ledger)
 
     return _budgeted(out, options, run, lambda: _finish(made, out, listed, options, ledger))
+
+
+def _as_printed(train: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry says of training without its changes of Vauban's recipe, and with the network of the paper."""
+    kept = {key: value for key, value in train.items() if key not in ("settings", "begin", "printed_model")}
+    return {**kept, **({"model": train["printed_model"]} if "printed_model" in train else {})}
 
 
 def _changed(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
