@@ -83,6 +83,7 @@ def _spreads(text: str) -> tuple[float, ...]:
     return numbers
 
 
+_AXIS = Parameter(lambda text: choose("axis", text, ("column", "row")), default="column")
 _SCALE = {"mean": Parameter(_numbers, example="0.5"), "std": Parameter(_spreads, example="0.25")}
 
 
@@ -158,26 +159,12 @@ ARCHITECTURES |= {
     ),
     "band-cnn": Architecture(
         "vauban.models.kept:band_cnn",
-        _parameters(
-            channels=2,
-            classes=10,
-            size=28,
-            band=2,
-            width=32,
-            axis=Parameter(lambda text: choose("axis", text, ("column", "row")), default="column"),
-        ),
+        _parameters(channels=2, classes=10, size=28, band=2, width=32, axis=_AXIS),
         "convolutions along the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
     ),
     "band-resnet": Architecture(
         "vauban.models.kept:band_resnet",
-        _parameters(
-            channels=6,
-            classes=10,
-            size=32,
-            band=4,
-            width=64,
-            axis=Parameter(lambda text: choose("axis", text, ("column", "row")), default="column"),
-        ),
+        _parameters(channels=6, classes=10, size=32, band=4, width=64, axis=_AXIS),
         "ResNet-18 on the kept columns (axis=row: rows) of views of smoothing band:size=BAND; sees nothing else",
     ),
     "mlp": Architecture(
