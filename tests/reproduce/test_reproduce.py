@@ -155,6 +155,17 @@ def test_a_spent_budget_is_an_unfinished_experiment_that_goes_on(entry: Path, tm
 
 
 @pytest.mark.slow
+def test_a_budget_holds_though_its_interrupt_is_missed(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vauban.reproduce.running.signal.raise_signal", lambda number: None)
+    out = tmp_path / "out"
+    vauban("reproduce", entry, "--device", "cpu", "--budget", "0.001s", "--out", out, code=3)
+    assert list((out / "weights").glob("*.safetensors"))  # the training that was under way has ended
+    assert not list((out / "runs").glob("*"))  # and nothing was begun after it
+
+
+@pytest.mark.slow
 def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> None:
     text = ENTRY.replace('"1::2500"', '"5000::1250"').replace('over = "radius"', 'over = "radius"\npart = "test"')
     path = tmp_path / "chosen.toml"

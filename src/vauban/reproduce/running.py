@@ -112,17 +112,17 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         from vauban.reproduce import learning
 
         return _budgeted(
-            out, options, lambda: learning.train_all(made, out, options), lambda: learning.finish(made, out, options)
+            out, options, lambda _: learning.train_all(made, out, options), lambda: learning.finish(made, out, options)
         )
     doing.use([Step(made, out, point) for point in made.points()], options.use)
     listed, ledger = _steps(made, out, options), _Ledger(out / LEDGER)
 
-    def run() -> None:
-        _run_all(made, listed, options, ledger)
+    def run(spent: threading.Event) -> None:
+        _run_all(made, listed, options, ledger, spent)
         if made.choose:
             chosen = _chosen(made, out, options, listed)
             listed.extend(chosen)
-            _run_all(made, chosen, options, ledger)
+            _run_all(made, chosen, options, ledger, spent)
 
     return _budgeted(out, options, run, lambda: _finish(made, out, listed, options, ledger))
 
@@ -139,12 +139,17 @@ def _changed(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
     return {**train, **begin, "settings": {**train.get("settings", {}), **settings}}
 
 
-def _budgeted(out: Path, options: Options, run: Callable[[], None], finish: Callable[[], Outcome]) -> Outcome:
-    """Run within the budget, and finish with what there is; where the budget is spent, raises `Incomplete` after that."""
+def _budgeted(
+    out: Path, options: Options, run: Callable[[threading.Event], None], finish: Callable[[], Outcome]
+) -> Outcome:
+    """Run within the budget, and finish with what there is; where the budget is spent, raises `Incomplete` after that.
+
+    `run` gets the event that says that the budget is spent.
+    """
     spent = threading.Event()
     try:
         with _within(options.budget, spent):
-            run()
+            run(spent)
     except KeyboardInterrupt:
         outcome = finish()
         if not spent.is_set():
@@ -174,19 +179,28 @@ def _chosen(entry: Entry, out: Path, options: Options, listed: Sequence[Step]) -
     return [Step(entry, out, best, seed) for seed in range(options.seeds)]
 
 
-def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger) -> None:
+def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
+    def stop_when_spent() -> None:
+        """What just ended may have met the interrupt too late to stop for it."""
+        if spent.is_set():
+            raise KeyboardInterrupt
+
     for number, step in enumerate(listed, start=1):
         where = f"[{number}/{len(listed)}] {step.name}"
         if entry.kind == "commands":
+            stop_when_spent()
             options.say(f"{where}: {len(step.commands)} commands")
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
         for one in () if step.sealed or step.weights.exists() else (step.first, step):
             if one is not None and not one.weights.exists():
+                stop_when_spent()
                 options.say(f"{where}: training {one.weights.name}")
                 with ledger.timed(one.weights.stem, "training"):
                     _train(one, options)
+        if not step.sealed:
+            stop_when_spent()
         with ledger.timed(step.name, "certifying") as timing:
             options.say(f"{where}: certifying {step.smoothing}")
             timing.counts = doing.certify(step, options.device, options.progress)
