@@ -51,6 +51,13 @@ LOCK = ".lock"
 
 
 @contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Hold the lock of this file, whose folder must exist; where another process holds it, wait until it is free."""
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        yield
+
+
+@contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Create the folder if it is missing and hold its lock; RunRefused if another process holds it."""
     try:

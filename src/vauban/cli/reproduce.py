@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     "vauban reproduce --list",
     "vauban reproduce ablation-mnist --quick --out results/ablation-mnist-quick",
     "vauban reproduce ablation-cifar10 --only retained=75 --budget 10m --device cuda --out results/ablation-cifar10",
+    "vauban reproduce splitting-cifar10 flow-cifar10 --jobs 4 --budget 1h --device cuda --out results/reproduce",
     "vauban reproduce my-experiment.toml --out results/mine",
     "vauban reproduce --table results/README.md --out results/reproduce",
 )
@@ -57,7 +59,12 @@ def reproduce(
         int | None, typer.Option(min=1, help="trainings of every point, with seeds 0, 1, … [1; of agents the entry's]")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="agents trained at a time [one per core; on a GPU 8 trainings]")
+        int | None,
+        typer.Option(
+            min=1,
+            help="how many runs are made at a time, of all entries named, each in a process of its own [1]; of entries of "
+            "agents: how many are trained at a time [one per core; on a GPU 8 trainings]",
+        ),
     ] = None,
     epochs: Annotated[float | None, typer.Option(help="epochs of training [the entry's, or the recipe's]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="environment steps of agents [the entry's]")] = None,
@@ -103,10 +110,27 @@ def reproduce(
     from vauban.reproduce.running import Options, read_budget, read_only
     from vauban.reproduce.running import reproduce as run
 
-    _refuse_options_of_others(entries, {"--steps": steps, "--jobs": jobs}, {"--epochs": epochs, "--inputs": inputs})
+    _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})
     seconds, where = read_budget(budget), common.pick_device(device)
     outcomes, began = [], time.monotonic()
-    for entry in entries:
+    folders = [out if len(entries) == 1 else out / entry.name for entry in entries]
+    if jobs is not None and jobs > 1:
+        given = {
+            "--seeds": seeds,
+            "--epochs": epochs,
+            "--steps": steps,
+            "--inputs": inputs,
+            "--data-folder": data_folder,
+        }
+        words = [*itertools.chain(*((name, str(value)) for name, value in given.items() if value is not None))]
+        words += [
+            word for word, wanted in (("--quick", quick), ("--printed", printed), ("--no-pack", not pack)) if wanted
+        ]
+        words += [f"--use={text}" for text in use or []]
+        _run_together(
+            list(zip(entries, names, folders, strict=True)), only or [], [*words, "--device", where], jobs, seconds
+        )
+    for entry, folder in zip(entries, folders, strict=True):
         options = Options(
             device=where,
             budget=None if seconds is None else max(1e-3, seconds - (time.monotonic() - began)),
@@ -126,12 +150,29 @@ def reproduce(
             say=lambda text: typer.echo(text, err=True),
             bar=None if json else lambda text, total, unit="percent": common.progress(text, total, unit, False),
         )
-        outcome = run(entry, out if len(entries) == 1 else out / entry.name, options)
+        outcome = run(entry, folder, options)
         outcomes.append(outcome)
         if not json:
             _print(outcome)
     if json:
         common.print_json([outcome.to_json() for outcome in outcomes])
+
+
+def _run_together(
+    listed: list[tuple[Any, str, Path]], only: list[str], words: list[str], jobs: int, seconds: float | None
+) -> None:
+    """Make the runs of entries that train no agents, several at a time; what they made is compared and drawn afterwards."""
+    from vauban.reproduce import together
+    from vauban.reproduce.running import read_only
+
+    found = [
+        piece
+        for entry, given, folder in listed
+        if entry.kind in ("runs", "commands")
+        for piece in together.pieces(entry, given, folder, read_only(only, entry), words)
+    ]
+    if len(found) > 1:
+        together.run(found, jobs, seconds, lambda text: typer.echo(text, err=True))
 
 
 def _refuse_options_of_others(entries: list[Any], agents: dict[str, Any], classifiers: dict[str, Any]) -> None:

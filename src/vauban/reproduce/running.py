@@ -9,13 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput, Incomplete, RunRefused
-from vauban.files import differences, read_json, replace_file, write_json
+from vauban.files import differences, in_turn, locked, read_json, replace_file, write_json
 from vauban.reproduce import steps as doing
 from vauban.reproduce.comparing import Opened, compare, finished, measured
 from vauban.reproduce.entry import Entry
@@ -105,7 +105,8 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         made = replace(made, rl={**made.rl, "steps": options.rl_steps})
     _refuse_missing_data(made)
     out.mkdir(parents=True, exist_ok=True)
-    _begin(made, out, options)
+    with in_turn(out / ABOUT):
+        _begin(made, out, options)
     if made.kind == "analytic":
         return _analytic(made, out)
     if made.kind == "rl":
@@ -197,8 +198,9 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
             if one is not None and not one.weights.exists():
                 stop_when_spent()
                 options.say(f"{where}: training {one.weights.name}")
-                with ledger.timed(one.weights.stem, "training"):
-                    _train(one, options)
+                one.weights.parent.mkdir(parents=True, exist_ok=True)
+                with in_turn(one.weights), ledger.timed(one.weights.stem, "training") as timing:
+                    timing.counts = _train(one, options)
         if not step.sealed:
             stop_when_spent()
         with ledger.timed(step.name, "certifying") as timing:
@@ -206,10 +208,10 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Le
             timing.counts = doing.certify(step, options.device, options.progress)
 
 
-def _train(step: Step, options: Options) -> None:
+def _train(step: Step, options: Options) -> bool:
+    """Train the weights of a step; whether anything was done: another process may have trained them meanwhile."""
     if options.bar is None:
-        doing.train(step, options.device, options.printed)
-        return
+        return doing.train(step, options.device, options.printed)
     with options.bar(f"training {step.weights.stem}", 100) as advance:
         shown = 0
 
@@ -219,11 +221,16 @@ def _train(step: Step, options: Options) -> None:
             advance(now - shown)
             shown = now
 
-        doing.train(step, options.device, options.printed, callback)
+        return doing.train(step, options.device, options.printed, callback)
 
 
 def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
     """Pack and verify the runs that are finished, compare, draw, and write the page."""
+    with in_turn(out / PAGE):
+        return _finish_alone(entry, out, listed, options, ledger)
+
+
+def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
     from vauban.reproduce.pictures import draw_all
 
     outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
@@ -232,7 +239,8 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
     opened = Opened()
     for step in done:
         if options.pack and not step.used:
-            pack(step.run)
+            with suppress(RunRefused), locked(step.run):  # another process may be at its end with it
+                pack(step.run)
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
     outcome.rows = compare(entry, every, opened)
@@ -361,11 +369,14 @@ class _Timing:
 
 
 class _Ledger:
-    """Seconds of every step, added up over all calls."""
+    """Seconds of every step, added up over all calls; several processes may write it."""
 
     def __init__(self, path: Path):
         self.path = path
-        self.seconds: dict[str, float] = read_json(path) if path.exists() else {}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return read_json(self.path) if self.path.exists() else {}
 
     @contextmanager
     def timed(self, name: str, what: str) -> Iterator[_Timing]:
@@ -375,5 +386,7 @@ class _Ledger:
         finally:
             if timing.counts:
                 key = f"{what} {name}"
-                self.seconds[key] = round(self.seconds.get(key, 0.0) + time.monotonic() - began, 1)
-                write_json(self.path, self.seconds)
+                with in_turn(self.path):
+                    seconds = self.seconds
+                    seconds[key] = round(seconds.get(key, 0.0) + time.monotonic() - began, 1)
+                    write_json(self.path, seconds)
