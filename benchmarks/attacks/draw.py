@@ -5,25 +5,68 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+
+@dataclass(frozen=True)
+class Curves:
+    """A picture of accuracy under attack: its file, title and axis, of each part its label, and the sizes its table names."""
+
+    name: str
+    title: str
+    axis: str
+    parts: dict[str, str]
+    sizes: tuple[float, ...]
+
+
+WASSERSTEIN = "1-Wasserstein distance, ground metric l2"
+LINF = "L-infinity distance"
+COLUMNS = "columns of 4, threshold 0.3"
 CURVES = {
-    "figure-6.7": ("figure-6.7b", "L-infinity distance", ("mnist-band-linf", "mnist-undefended-linf")),
-    "figure-6.7-cifar": ("figure-6.7b-cifar", "L-infinity distance", ("cifar-band-linf", "cifar-undefended-linf")),
-    "figure-5.5": (
+    "figure-6.7": Curves(
+        "figure-6.7b",
+        "MNIST under L-infinity attacks (Figure 6.7 b)",
+        LINF,
+        {"mnist-band-linf": COLUMNS, "mnist-undefended-linf": "undefended"},
+        (4 / 255, 8 / 255, 16 / 255),
+    ),
+    "figure-6.7-cifar": Curves(
+        "figure-6.7b-cifar",
+        "CIFAR-10 under L-infinity attacks (Figure 6.7 b)",
+        LINF,
+        {"cifar-band-linf": COLUMNS, "cifar-undefended-linf": "undefended"},
+        (1 / 255, 4 / 255, 8 / 255),
+    ),
+    "figure-5.5": Curves(
         "figure-5.5",
-        "1-Wasserstein distance, ground metric l2",
-        ("smoothed", "undefended", "binarised", "linf-adversarial", "wasserstein-adversarial"),
+        "MNIST under Wasserstein attacks (Figures 5.5 and D.1)",
+        WASSERSTEIN,
+        {
+            "smoothed": "flow smoothing, sigma 0.01",
+            "wasserstein-adversarial": "adversarially trained, Wasserstein",
+            "linf-adversarial": "adversarially trained, L-infinity",
+            "undefended": "undefended",
+            "binarised": "binarised",
+        },
+        (0.05, 0.1, 0.2, 0.5, 1.0),
     ),
-    "figure-5.6": (
+    "figure-5.6": Curves(
         "figure-5.6",
-        "1-Wasserstein distance, ground metric l2",
-        ("cifar-smoothed", "cifar-undefended"),
+        "CIFAR-10 under Wasserstein attacks (Figure 5.6)",
+        WASSERSTEIN,
+        {"cifar-smoothed": "flow smoothing, sigma 0.0002", "cifar-undefended": "undefended"},
+        (0.001, 0.005, 0.01, 0.02),
     ),
-    "undefended": ("undefended", "distance", ("l1", "l2")),
+    "undefended": Curves(
+        "undefended",
+        "An undefended network of CIFAR-10 under attack (Teng et al., Figure 6)",
+        "distance",
+        {"l1": "L1", "l2": "L2"},
+        (0.1, 0.25, 0.5, 1.0, 2.0),
+    ),
 }
-"""Of each piece the picture, its axis and its parts."""
 
 
 def main() -> None:
@@ -34,10 +77,11 @@ def main() -> None:
     given = read.parse_args()
     out = given.out or given.folder
     out.mkdir(parents=True, exist_ok=True)
-    for piece, (name, axis, parts) in CURVES.items():
-        found = {part: said for part in parts if (said := read_part(given.folder, piece, part)) is not None}
+    for piece, picture in CURVES.items():
+        found = {part: said for part in picture.parts if (said := read_part(given.folder, piece, part)) is not None}
         if found:
-            curves(out / f"{name}.png", axis, found)
+            draw(out / f"{picture.name}.png", picture, found)
+            print(*curve_rows(picture, found), sep="\n", end="\n\n")
     for lines in (alarm_rows(given.folder), ablation_rows(given.folder), patch_rows(given.folder)):
         print(*lines, sep="\n", end="\n\n")
 
@@ -48,7 +92,7 @@ def read_part(folder: Path, piece: str, part: str) -> dict[str, Any] | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 
-def curves(path: Path, axis: str, found: dict[str, dict[str, Any]]) -> None:
+def draw(path: Path, picture: Curves, found: dict[str, dict[str, Any]]) -> None:
     """Accuracy under attack of several classifiers against the size of the attack."""
     from matplotlib.figure import Figure
 
@@ -56,17 +100,29 @@ def curves(path: Path, axis: str, found: dict[str, dict[str, Any]]) -> None:
     axes = figure.subplots()
     for part, said in found.items():
         points = said["curve"]
-        axes.plot(
-            [p["radius"] for p in points], [p["under_attack"] for p in points], label=f"{part} ({said['attacked']})"
-        )
-    axes.set_xlabel(axis)
-    axes.set_ylabel("accuracy under attack")
+        label = f"{picture.parts[part]} ({said['attacked']} pictures)"
+        axes.plot([p["radius"] for p in points], [100 * p["under_attack"] for p in points], label=label)
+    axes.set(xlabel=picture.axis, ylabel="accuracy under attack, %", title=picture.title, ylim=(0, 100), xlim=0)
     axes.legend()
-    axes.set_ylim(0, 1)
     axes.grid(alpha=0.25)
     figure.tight_layout()
     figure.savefig(path)
     print(f"{path}: {', '.join(found)}")
+
+
+def curve_rows(picture: Curves, found: dict[str, dict[str, Any]]) -> list[str]:
+    """One line for each classifier: pictures, median distance, and accuracy under attack at some sizes."""
+    rows = []
+    for part, said in found.items():
+        points = said["curve"]
+        at = [
+            max((p for p in points if p["radius"] <= size + 1e-9), key=lambda p: p["radius"]) for size in picture.sizes
+        ]
+        shares = [f"{100 * p['under_attack']:.1f} %" for p in at]
+        right = f"{100 * points[0]['under_attack']:.1f} %"
+        rows.append([picture.parts[part], said["attacked"], number(said["median_distance"]), right, *shares])
+    sizes = " | ".join(f"at {size:.3g}" for size in picture.sizes)
+    return table(f"classifier | attacked | median distance | not attacked | {sizes}", rows)
 
 
 def table(header: str, rows: Iterable[Iterable[Any]]) -> list[str]:

@@ -61,13 +61,14 @@ def _foolbox(model: torch.nn.Module, x: torch.Tensor) -> Any:
 def art_wasserstein(
     model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor, budgets: tuple[float, ...]
 ) -> list[torch.Tensor]:
-    """Projected Sinkhorn iterations with p = 1, the ball grown from 0.1 by 1.3 every 5 of 30 steps, 50 iterations for each."""
+    """Projected Sinkhorn iterations with p = 1, the ball grown from the first budget by 1.3 every 5 of 30 steps, 50 iterations
+    for each."""
     from art.attacks.evasion import Wasserstein
 
     attack = Wasserstein(
         _art(model, x),
         p=1,
-        eps=0.1,
+        eps=budgets[0],
         eps_iter=5,
         eps_factor=1.3,
         max_iter=30,

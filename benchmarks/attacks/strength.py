@@ -84,6 +84,7 @@ CIFAR_BUDGETS = {
     "linf": (0.5 / 255, 1 / 255, 1.5 / 255, 2 / 255, 4 / 255),
     "l1": (0.5, 1.0, 2.0, 4.0, 8.0),
     "l0": (2.0, 5.0, 10.0, 20.0),
+    "wasserstein": (0.005, 0.01, 0.015, 0.02),
 }
 """An undefended network of CIFAR-10 gives way to much smaller changes."""
 
@@ -93,8 +94,11 @@ def matches(part: str, data: str) -> list[Match]:
     many calls as four restarts of ours."""
     if data == "mnist" or part not in CIFAR_BUDGETS:
         return MATCHES[part]
-    threat = "l0-features" if part == "l0" else part
-    found = [replace(match, threat=threat, budgets=CIFAR_BUDGETS[part]) for match in MATCHES[part]]
+    budgets, kind = CIFAR_BUDGETS[part], {"l0": {"threat": "l0-features"}}.get(part, {})
+    found = [
+        replace(match, **kind, budgets=budgets, ours=match.ours.replace("radius=0.1", f"radius={budgets[0]}"))
+        for match in MATCHES[part]
+    ]
     return [*found, replace(found[0], ours="pointwise:restarts=4")] if part == "l0" else found
 
 
