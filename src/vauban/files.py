@@ -10,7 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,10 @@ def is_there(path: Path) -> bool:
 
 def read_packed(path: Path) -> bytes:
     """The content of a file, or of its gzipped form if only that is there; a missing file is empty."""
-    if path.exists() or not packed(path).exists():
-        return path.read_bytes() if path.exists() else b""
+    with suppress(FileNotFoundError):  # it may be packed just now
+        return path.read_bytes()
+    if not packed(path).exists():
+        return b""
     unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         content = unpacking.decompress(packed(path).read_bytes(), _MOST_UNPACKED)

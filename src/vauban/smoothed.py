@@ -15,7 +15,7 @@ from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.engine.adapters.wrapping import described
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
-from vauban.engine.network import BaseClassifier, Model, Network, threads
+from vauban.engine.network import BaseClassifier, Model, Network, current, threads
 from vauban.engine.sampler import Sampler, make_sampler
 from vauban.engine.scheduler import Executor, VotingJob
 from vauban.errors import BadInput, RunRefused
@@ -336,9 +336,10 @@ class SmoothedClassifier(AsModule):
         """Context in which the network has its memory layout and is in evaluation mode; the caller's module is restored.
 
         `of_run`: the backend of the run that is resumed."""
-        self.network.prepare(self.smoothing.view_shape(inputs.values.shape[1:]), bool(self.compile), of_run)
-        with self.network.evaluating():
-            yield
+        with current(self.network.device):
+            self.network.prepare(self.smoothing.view_shape(inputs.values.shape[1:]), bool(self.compile), of_run)
+            with self.network.evaluating():
+                yield
 
     def _check_text_form(self) -> None:
         name = self.smoothing.spec.name

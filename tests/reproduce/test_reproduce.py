@@ -1,8 +1,12 @@
 """vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
 
+import itertools
 import json
 import shutil
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,12 @@ import vauban as vb
 from vauban.certificates import derive
 from vauban.errors import BadInput, Incomplete
 from vauban.reproduce.analytic import FIGURES
-from vauban.reproduce.comparing import measured
-from vauban.reproduce.entry import find
+from vauban.reproduce.comparing import Compared, measured
+from vauban.reproduce.entry import find, shipped
+from vauban.reproduce.outcome import Outcome, page
 from vauban.reproduce.running import Options, read_budget
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import Step, certify, chosen_inputs, use
+from vauban.reproduce.steps import Step, certify, chosen_inputs, refuse_inputs_that_choose, train, use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -158,10 +163,22 @@ def test_a_spent_budget_is_an_unfinished_experiment_that_goes_on(entry: Path, tm
 def test_a_budget_holds_though_its_interrupt_is_missed(
     entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vauban.reproduce.running.signal.raise_signal", lambda number: None)
+    over: list[threading.Event] = []
+
+    @contextmanager
+    def within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
+        over.append(spent)
+        yield
+
+    def trained(*given: Any) -> bool:
+        over[0].set()  # during this training, which is not interrupted
+        return train(*given)
+
+    monkeypatch.setattr("vauban.reproduce.running._within", within)
+    monkeypatch.setattr("vauban.reproduce.steps.train", trained)
     out = tmp_path / "out"
-    vauban("reproduce", entry, "--device", "cpu", "--budget", "0.001s", "--out", out, code=3)
-    assert list((out / "weights").glob("*.safetensors"))  # the training that was under way has ended
+    vauban("reproduce", entry, "--device", "cpu", "--out", out, code=3)
+    assert len(list((out / "weights").glob("*.safetensors"))) == 1
     assert not list((out / "runs").glob("*"))  # and nothing was begun after it
 
 
@@ -177,6 +194,93 @@ def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> 
     (test,) = set(runs) - set(validation)
     assert runs[test].certificates().index.tolist() == [5000, 6250, 7500, 8750]
     assert validation[f"{test},validation"].clean_accuracy == max(c.clean_accuracy for c in validation.values())
+
+
+CHOOSE = '\n[choose]\ninputs = "::2500"\nwhat = "clean"\n'
+
+
+@pytest.mark.slow
+def test_test_inputs_are_for_one_choice(entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry.write_text(ENTRY + CHOOSE)
+    command = ("reproduce", entry, "--device", "cpu", "--out", tmp_path / "out")
+    vauban(*command, "--only", "sigma=0.5", "--epochs", "0.2")
+    step = Step(find(str(entry)), tmp_path / "out", {"sigma": 0.5})
+    first = sorted(path.name for path in (tmp_path / "out/runs").iterdir())
+    assert first == [step.name, f"{step.name},validation"]
+
+    order = itertools.count()  # of two points the one that comes later in the grid is better
+    monkeypatch.setattr("vauban.reproduce.running.measured", lambda *_: (float(next(order)), 0.0))
+    refused = vauban(*command, "--only", "sigma=0.25", "--epochs", "0.2", code=2)
+    assert "test inputs were used for sigma-0.5" in refused
+    assert "sigma-0.25 is better" in refused
+    assert not (tmp_path / "out/runs/sigma-0.25").exists()
+
+
+def test_the_page_says_among_how_many_runs_was_chosen(entry: Path, tmp_path: Path) -> None:
+    entry.write_text(ENTRY + CHOOSE)
+    row = Compared("table 1", "accuracy", "", 50.0, 60.0, 1.0, None, "sigma = 0.5")
+    verified = ["sigma-0.5,validation: 4 inputs", "sigma-0.25,validation: 4 inputs", "sigma-0.5: 4 inputs"]
+    assert "alone, among 2 runs." in page(Outcome(find(str(entry)), tmp_path, [row], verified=verified))
+
+
+def test_inputs_that_choose_are_not_tested(entry: Path, tmp_path: Path) -> None:
+    entry.write_text(ENTRY + CHOOSE)
+    said = vauban("reproduce", entry, "--device", "cpu", "--inputs", "::5000", "--out", tmp_path / "out", code=2)
+    assert "2 of the inputs ::5000 are among the inputs ::2500" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_entry_keeps_the_inputs_that_choose_apart() -> None:
+    found = [one for one in shipped().values() if one.choose and one.data == "mnist"]
+    assert found
+    for one in found:
+        refuse_inputs_that_choose(one)
+        refuse_inputs_that_choose(one.quickened())
+
+
+def test_points_that_are_trained_in_other_ways_do_not_share_weights(entry: Path, tmp_path: Path) -> None:
+    entry.write_text(ENTRY.replace("batch = 50 }", 'batch = 50, loss = "consistency:weight={sigma}" }'))
+    fixed = replace(find(str(entry)), train={**find(str(entry)).train, "smoothing": "gaussian:sigma=0.3"})
+    assert len({Step(fixed, tmp_path, point).weights for point in fixed.points()}) == 2
+
+
+def test_printed_is_refused_where_nothing_is_printed(entry: Path, tmp_path: Path) -> None:
+    said = vauban("reproduce", entry, "--printed", "--device", "cpu", "--out", tmp_path / "out", code=2)
+    assert "mine names no training as a paper prints it" in said
+    entry.write_text(ENTRY.replace("limit = 300", 'limit = 300\nprinted_model = "cnn"'))
+    with pytest.raises(BadInput, match="printed_model belongs to a printed recipe"):
+        find(str(entry))
+
+
+@pytest.mark.slow
+def test_a_training_that_was_stopped_goes_on_where_its_folder_is_moved(entry: Path, tmp_path: Path) -> None:
+    begin = '\n[train.begin]\nsmoothing = "gaussian:sigma=0.1"\nsettings = { epochs = 1 }\n\n[certify]'
+    entry.write_text(ENTRY.replace("\n[certify]", begin))
+    small = replace(find(str(entry)), grid={"sigma": [0.5]})
+
+    def stop(progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    step = Step(small, tmp_path / "here", {"sigma": 0.5})
+    assert step.first is not None
+    train(step.first, "cpu", printed=False)
+    with pytest.raises(KeyboardInterrupt):
+        train(step, "cpu", False, stop)
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = replace(step, out=tmp_path / "there")
+    assert list(moved.weights.parent.glob("*checkpoint*"))
+    assert train(moved, "cpu", printed=False)
+
+
+@pytest.mark.slow
+def test_a_budget_stops_commands(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    command = (
+        "vauban train --data mnist --model mlp --smoothing gaussian:sigma=0.5 --epochs 100000 --out {out}/a.safetensors"
+    )
+    path.write_text(f'title = "Long"\nsource = "a test"\ndata = "mnist"\ncommands = ["{command}"]\n')
+    said = vauban("reproduce", path, "--device", "cpu", "--budget", "6s", "--out", tmp_path / "out", code=3)
+    assert "the same command goes on" in said
 
 
 def test_the_printed_training_has_none_of_our_settings(
@@ -337,3 +441,10 @@ def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_pat
     assert "has the runs sigma-0.5, sigma-0.25" in vauban(*command, "--use", f"sigma-3={folder}", code=2)
     assert "no finished run folder" in vauban(*command, "--use", f"sigma-0.25={tmp_path}", code=2)
     assert "NAME=FOLDER is needed" in vauban(*command, "--use", "sigma-3", code=2)
+    other = ("reproduce", entry, "--device", "cpu", "--only", "sigma=0.5", "--out", tmp_path / "other")
+    assert "smoothing is gaussian:sigma=0.25 there, and gaussian:sigma=0.5 here" in vauban(
+        *other, "--use", f"sigma-0.5={folder}", code=2
+    )
+    folder.rename(tmp_path / "away")
+    gone = vauban(*command, code=2)
+    assert "is not there: give --use sigma-0.25=FOLDER" in gone

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +17,7 @@ from vauban.cli.common import example
 
 if TYPE_CHECKING:
     from vauban.reproduce.outcome import Outcome
+    from vauban.reproduce.running import Options
 
 
 @example(
@@ -81,6 +85,7 @@ def reproduce(
             help="NAME=FOLDER: take a finished run folder for the run of this name, as runs/NAME (repeat for more)"
         ),
     ] = None,
+    piece: Annotated[str | None, typer.Option(hidden=True, help="the one run to make, beside others")] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -90,8 +95,8 @@ def reproduce(
     An entry is a small TOML file (docs/reproduce.md). Everything goes into --out: run folders, weights, pictures, README.md with
     the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on.
     """
-    from vauban.errors import BadInput
-    from vauban.reproduce.entry import find, shipped
+    from vauban.errors import BadInput, Incomplete, VaubanError
+    from vauban.reproduce.entry import Entry, find, shipped
 
     if listed:
         _list(list(shipped().values()), json)
@@ -111,27 +116,16 @@ def reproduce(
     from vauban.reproduce.running import reproduce as run
 
     _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})
-    seconds, where = read_budget(budget), common.pick_device(device)
-    outcomes, began = [], time.monotonic()
-    folders = [out if len(entries) == 1 else out / entry.name for entry in entries]
-    if jobs is not None and jobs > 1:
-        given = {
-            "--seeds": seeds,
-            "--epochs": epochs,
-            "--steps": steps,
-            "--inputs": inputs,
-            "--data-folder": data_folder,
-        }
-        words = [*itertools.chain(*((name, str(value)) for name, value in given.items() if value is not None))]
-        words += [
-            word for word, wanted in (("--quick", quick), ("--printed", printed), ("--no-pack", not pack)) if wanted
-        ]
-        words += [f"--use={text}" for text in use or []]
-        _run_together(
-            list(zip(entries, names, folders, strict=True)), only or [], [*words, "--device", where], jobs, seconds
-        )
-    for entry, folder in zip(entries, folders, strict=True):
-        options = Options(
+    _refuse_one_folder_for_two(entries)
+    seconds, where, began = read_budget(budget), common.pick_device(device), time.monotonic()
+    if piece is not None:
+        from vauban.reproduce.together import stop_with
+
+        stop_with(os.getppid())
+
+    def options(entry: Entry) -> Options:
+        """The options of one of the entries, with what is left of the budget."""
+        return Options(
             device=where,
             budget=None if seconds is None else max(1e-3, seconds - (time.monotonic() - began)),
             quick=quick,
@@ -146,33 +140,70 @@ def reproduce(
             folder=data_folder,
             use=_read_used(use or []),
             pack=pack,
+            piece=piece,
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
             bar=None if json else lambda text, total, unit="percent": common.progress(text, total, unit, False),
         )
-        outcome = run(entry, folder, options)
+
+    folders = [out if len(entries) == 1 else out / entry.name for entry in entries]
+    failed, late, outcomes = {}, [], []
+    if jobs is not None and jobs > 1:
+        given = {"--seeds": seeds, "--epochs": epochs, "--inputs": inputs, "--data-folder": data_folder}
+        words = [*itertools.chain(*((name, str(value)) for name, value in given.items() if value is not None))]
+        flags = {"--quick": quick, "--printed": printed, "--no-pack": not pack}
+        words += [word for word, wanted in flags.items() if wanted]
+        words += [*(f"--use={text}" for text in use or []), "--device", where]
+        listed_entries = list(zip(entries, names, folders, strict=True))
+        failed = _run_together(listed_entries, options, words, jobs, seconds)
+    for entry, folder in zip(entries, folders, strict=True):
+        stuck = any(piece.entry == entry.name for piece in failed)
+        try:
+            outcome = run(entry, folder, replace(options(entry), make=not stuck))
+        except Incomplete as problem:
+            late.append(problem)
+            if jobs is None or jobs == 1:
+                break
+            continue
         outcomes.append(outcome)
         if not json:
             _print(outcome)
     if json:
         common.print_json([outcome.to_json() for outcome in outcomes])
+    if failed:
+        said = ", ".join(f"{piece} (exit code {code})" for piece, code in failed.items())
+        raise VaubanError(f"not finished: {said}; what they printed above says why, and the same command goes on")
+    if late:
+        raise late[0]
+
+
+def _refuse_one_folder_for_two(entries: list[Any]) -> None:
+    from vauban.errors import BadInput
+
+    for number, entry in enumerate(entries):
+        if any(entry.name == other.name for other in entries[:number]):
+            raise BadInput(
+                f"two entries are called {entry.name}, and would share a folder: name one of them, or rename a file"
+            )
 
 
 def _run_together(
-    listed: list[tuple[Any, str, Path]], only: list[str], words: list[str], jobs: int, seconds: float | None
-) -> None:
-    """Make the runs of entries that train no agents, several at a time; what they made is compared and drawn afterwards."""
+    listed: list[tuple[Any, str, Path]],
+    options: Callable[[Any], Options],
+    words: list[str],
+    jobs: int,
+    seconds: float | None,
+) -> dict[Any, int]:
+    """Make the runs of entries that train no agents, several at a time; exit codes of those that failed."""
     from vauban.reproduce import together
-    from vauban.reproduce.running import read_only
 
     found = [
         piece
         for entry, given, folder in listed
         if entry.kind in ("runs", "commands")
-        for piece in together.pieces(entry, given, folder, read_only(only, entry), words)
+        for piece in together.pieces(entry, given, folder, options(entry), words)
     ]
-    if len(found) > 1:
-        together.run(found, jobs, seconds, lambda text: typer.echo(text, err=True))
+    return together.run(found, jobs, seconds, lambda text: typer.echo(text, err=True)) if len(found) > 1 else {}
 
 
 def _refuse_options_of_others(entries: list[Any], agents: dict[str, Any], classifiers: dict[str, Any]) -> None:

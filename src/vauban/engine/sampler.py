@@ -86,7 +86,7 @@ class Answer:
         host = torch.empty(votes.shape, dtype=votes.dtype, pin_memory=True)
         host.copy_(votes, non_blocking=True)
         copied = torch.cuda.Event()
-        copied.record()
+        copied.record(torch.cuda.current_stream(votes.device))
         return cls(scores, host, copied)
 
     def votes(self) -> NDArray[np.integer]:

@@ -242,6 +242,8 @@ def _checked(entry: Entry) -> Entry:
             raise BadInput(
                 f'{entry.name}: data and smoothing are needed, such as data = "mnist"; or analytic, or commands'
             )
+        if "printed_model" in entry.train and "printed" not in entry.train:
+            raise BadInput(f"{entry.name}: printed_model belongs to a printed recipe: give printed, or leave it out")
         missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
         if missing:
             raise BadInput(

@@ -122,5 +122,9 @@ def _explained(outcome: Outcome) -> str:
         if outcome.entry.grid
         else ""
     )
-    chosen = "The run on test inputs was chosen by the validation inputs alone." if outcome.entry.choose else ""
+    among = sum(text.partition(":")[0].endswith("validation") for text in outcome.verified)
+    runs = f"{among} runs" if among != 1 else "one run"
+    chosen = (
+        f"The run on test inputs was chosen by validation inputs alone, among {runs}." if outcome.entry.choose else ""
+    )
     return " ".join(text for text in (f"± is one standard error {spread}.", best, chosen) if text)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from vauban.reproduce.entry import Entry
 from vauban.reproduce.outcome import PAGE, Outcome, write
 from vauban.reproduce.steps import Step
 
-ABOUT, LEDGER = "entry.json", "ledger.json"
+ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 _LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -31,8 +31,9 @@ class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
     place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
-    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. Of agents: `jobs`, how many
-    are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's."""
+    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `piece`: the one run to make,
+    by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
+    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -48,6 +49,8 @@ class Options:
     progress: bool = True
     say: Callable[[str], None] = print
     bar: Callable[..., Any] | None = None
+    piece: str | None = None
+    make: bool = True
     jobs: int | None = None
     rl_seeds: int | None = None
     rl_steps: int | None = None
@@ -93,17 +96,24 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
     return found
 
 
-def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
-    """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
-    if options.printed and "printed" in entry.train:
-        entry = replace(entry, train=_as_printed(entry.train))
+def adapted(entry: Entry, options: Options) -> Entry:
+    """An entry with the options in it that change what is made."""
+    if options.printed:
+        entry = replace(entry, train=_as_printed(entry))
     made = (entry.quickened() if options.quick else entry).located(options.folder)
     made = replace(made, train=_changed(made.train, options.settings))
     if options.inputs is not None:
         made = replace(made, certify={**made.certify, "inputs": options.inputs})
     if options.rl_steps is not None:
         made = replace(made, rl={**made.rl, "steps": options.rl_steps})
+    return made
+
+
+def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
+    """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
+    made = adapted(entry, options)
     _refuse_missing_data(made)
+    doing.refuse_inputs_that_choose(made)
     out.mkdir(parents=True, exist_ok=True)
     with in_turn(out / ABOUT):
         _begin(made, out, options)
@@ -115,21 +125,35 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         return _budgeted(
             out, options, lambda _: learning.train_all(made, out, options), lambda: learning.finish(made, out, options)
         )
-    doing.use([Step(made, out, point) for point in made.points()], options.use)
-    listed, ledger = _steps(made, out, options), _Ledger(out / LEDGER)
+    with in_turn(out / doing.USED):
+        doing.use([Step(made, out, point) for point in made.points()], options.use)
+    listed, ledger = steps_of(made, out, options), _Ledger(out / LEDGER)
+    if options.piece is not None:
+        known = [step.name for step in listed]
+        if options.piece not in known:
+            raise BadInput(f"{entry.name} has no run {options.piece}: give one of {', '.join(known)}")
+        listed = [step for step in listed if step.name == options.piece]
 
     def run(spent: threading.Event) -> None:
+        if not options.make:
+            return
         _run_all(made, listed, options, ledger, spent)
-        if made.choose:
-            chosen = _chosen(made, out, options, listed)
+        if made.choose and options.piece is None:
+            chosen = _chosen(made, out, options)
             listed.extend(chosen)
             _run_all(made, chosen, options, ledger, spent)
 
-    return _budgeted(out, options, run, lambda: _finish(made, out, listed, options, ledger))
+    finish = _kept if options.piece is not None else _finish
+    return _budgeted(out, options, run, lambda: finish(made, out, listed, options, ledger))
 
 
-def _as_printed(train: Mapping[str, Any]) -> dict[str, Any]:
+def _as_printed(entry: Entry) -> dict[str, Any]:
     """What an entry says of training without its changes of Vauban's recipe, and with the network of the paper."""
+    train = entry.train
+    if "printed" not in train:
+        if entry.kind == "runs" and str(train.get("recipe", "best")).startswith("best"):
+            raise BadInput(f"{entry.name} names no training as a paper prints it: leave --printed out")
+        return dict(train)
     kept = {key: value for key, value in train.items() if key not in ("settings", "begin", "printed_model")}
     return {**kept, **({"model": train["printed_model"]} if "printed_model" in train else {})}
 
@@ -155,29 +179,51 @@ def _budgeted(
         outcome = finish()
         if not spent.is_set():
             raise
+        if not outcome.missing:
+            return outcome
         raise Incomplete(
-            f"the budget of {options.budget:.0f} s is spent with {len(outcome.missing)} runs left; what was "
-            f"done is kept and compared in {out / PAGE}: the same command goes on"
+            f"the budget is spent with {len(outcome.missing)} runs left; what was done is kept and compared in "
+            f"{out / PAGE}: the same command goes on"
         ) from None
     return finish()
 
 
-def _steps(entry: Entry, out: Path, options: Options) -> list[Step]:
+def steps_of(entry: Entry, out: Path, options: Options) -> list[Step]:
     """The runs of an entry; where the test run is chosen among the grid, first those on validation inputs."""
     part = "validation" if entry.choose else "test"
     points = [p for p in entry.points() if all(str(p.get(axis)) == value for axis, value in options.only.items())]
     return [Step(entry, out, point, seed, part) for point in points for seed in range(options.seeds)]
 
 
-def _chosen(entry: Entry, out: Path, options: Options, listed: Sequence[Step]) -> list[Step]:
-    """The runs on test inputs of the point that is best on validation inputs."""
+def _chosen(entry: Entry, out: Path, options: Options) -> list[Step]:
+    """The runs on test inputs of the point that is best on validation inputs, among all that are finished there.
+
+    Test inputs are for one point: where those of another were used before, RunRefused.
+    """
     opened, how = Opened(), entry.choose
     scores: dict[str, list[float]] = {}
-    for step in listed:
-        value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
-        scores.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
+    every = [Step(entry, out, point, seed, "validation") for point in entry.points() for seed in _seeds(out, options)]
+    with in_turn(out / PAGE):  # others may pack what is read here
+        for step in finished(every):
+            value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
+            scores.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
     best = json.loads(max(scores, key=lambda point: sum(scores[point]) / len(scores[point])))
+    for point in entry.points():
+        used = Step(entry, out, point).run
+        if point != best and used.exists():
+            raise RunRefused(
+                f"{out}: test inputs were used for {used.name}, chosen among fewer runs; among those that are finished now "
+                f"{Step(entry, out, best).name} is better on validation inputs. Test inputs are for one choice: keep that "
+                "result, or give another --out and say that there was an earlier one"
+            )
     return [Step(entry, out, best, seed) for seed in range(options.seeds)]
+
+
+def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
+    """Pack the runs of a piece that are finished; the process that stands over the pieces compares them."""
+    for step in finished(listed):
+        _pack(step, options)
+    return Outcome(entry, out, missing=[step.name for step in listed if step not in finished(listed)])
 
 
 def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
@@ -238,9 +284,7 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
     done = finished(every)
     opened = Opened()
     for step in done:
-        if options.pack and not step.used:
-            with suppress(RunRefused), locked(step.run):  # another process may be at its end with it
-                pack(step.run)
+        _pack(step, options)
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
     outcome.rows = compare(entry, every, opened)
@@ -254,11 +298,16 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
 
 def _others(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -> list[Step]:
     """Runs of the whole grid that an earlier call made, with other points or seeds than this one."""
-    seeds = range(max([options.seeds, *(int(s) + 1 for s in re.findall(r"seed-(\d+)", " ".join(_folders(out))))]))
     parts = ("validation", "test") if entry.choose else ("test",)
+    seeds = _seeds(out, options)
     return finished(
         [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
     )
+
+
+def _seeds(out: Path, options: Options) -> range:
+    """The seeds of this call and of earlier ones."""
+    return range(max([options.seeds, *(int(s) + 1 for s in re.findall(r"seed-(\d+)", " ".join(_folders(out))))]))
 
 
 def _folders(out: Path) -> list[str]:
@@ -272,6 +321,12 @@ def _verified(step: Step) -> str:
     verdict = verify_run(step.run)
     elsewhere = f", made elsewhere ({read_json(step.out / doing.USED)[step.name]})" if step.used else ""
     return f"{step.name}: {verdict.inputs:,} inputs, {verdict.votes:,} votes{elsewhere}"
+
+
+def _pack(step: Step, options: Options) -> None:
+    if options.pack and not step.used:
+        with suppress(RunRefused), locked(step.run):  # another process may be at its end with it
+            pack(step.run)
 
 
 def pack(run: Path) -> None:
@@ -299,6 +354,8 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
         **({"rl": dict(entry.rl)} if entry.rl else {}),
         "commands": list(entry.commands),
     }
+    if entry.kind == "runs":
+        about[RECIPES] = _recipes(entry, out, options)
     file = out / ABOUT
     if not file.exists():
         strange = [path.name for path in out.iterdir() if not path.name.startswith(".")]
@@ -308,9 +365,24 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
             )
         write_json(file, about)
         return
-    unlike = next(differences(read_json(file), json.loads(json.dumps(about))), None)
+    kept = read_json(file)
+    if RECIPES not in kept:  # as earlier versions wrote it
+        about.pop(RECIPES, None)
+    unlike = next(differences(kept, json.loads(json.dumps(about))), None)
     if unlike is not None:
         raise RunRefused(f"{out} holds another experiment ({unlike}): give the same options, or another --out")
+
+
+def _recipes(entry: Entry, out: Path, options: Options) -> dict[str, Any]:
+    """The recipe of every point, in full: a name such as best may mean another one in another version."""
+    found = {}
+    for point in entry.points():
+        step = Step(entry, out, point)
+        for one in (step.first, step):
+            if one is not None:
+                recipe, model = doing.recipe_of(one, options.printed)
+                found[one.weights.stem] = {"model": model, **asdict(recipe)}
+    return found
 
 
 def _refuse_missing_data(entry: Entry) -> None:
@@ -342,6 +414,15 @@ def _analytic(entry: Entry, out: Path) -> Outcome:
     return outcome
 
 
+def interrupt_main() -> None:
+    """Send the main thread a SIGINT, which ends a wait for another process too."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
 @contextmanager
 def _within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
     """Interrupt what runs inside, as Ctrl-C does, once the time is over; `spent` then says so."""
@@ -351,7 +432,7 @@ def _within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
 
     def stop() -> None:
         spent.set()
-        signal.raise_signal(signal.SIGINT)
+        interrupt_main()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(seconds, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os.path
 import re
 import shlex
@@ -12,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
-from vauban.files import read_json, write_json
+from vauban.files import read_json, sha256, write_json
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
+
+if TYPE_CHECKING:
+    from vauban.training import Recipe
 
 RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
 BEGIN = "begin"
@@ -79,7 +83,8 @@ class Step:
         """The file of its weights; points that are trained alike share one."""
         text = re.sub(r"[^A-Za-z0-9.,=-]+", "_", self.trained_smoothing)
         model = re.sub(r"[^A-Za-z0-9.-]+", "_", str(self.entry.train.get("model", "")).format(**self.point))
-        name = "-".join([text, *([model] if model else []), *([f"seed{self.seed}"] if self.seed else [])])
+        own = [] if self.settings == self.entry.train.get("settings", {}) else [_short(self.settings)]
+        name = "-".join([text, *([model] if model else []), *own, *([f"seed{self.seed}"] if self.seed else [])])
         return self.out / WEIGHTS / f"{'begin-' if self.part == BEGIN else ''}{name}.safetensors"
 
     @property
@@ -103,6 +108,26 @@ class Step:
         return [[word.format(**filled) for word in shlex.split(text)] for text in self.entry.commands]
 
 
+def _short(settings: Mapping[str, Any]) -> str:
+    """A few letters that tell settings apart."""
+    return sha256(json.dumps(settings, sort_keys=True).encode())[:8]
+
+
+def recipe_of(step: Step, printed: bool) -> tuple[Recipe, str]:
+    """The recipe by which a step is trained, and its model; empty where neither the entry nor its recipe names one."""
+    from vauban.training import Recipe
+    from vauban.training.recipes import named
+
+    given = step.entry.train
+    name = given.get("printed" if printed else "recipe") or given.get("recipe") or given.get("printed")
+    data = str(given.get("data", step.entry.data))
+    chosen = named(name, smoothing=step.trained_smoothing, data=data) if name else None
+    if chosen is not None and chosen.missing:
+        raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
+    recipe = Recipe.from_options(chosen.recipe if chosen else Recipe(), {"seed": step.seed, **step.settings})
+    return recipe, str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
+
+
 def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     """Train the weights of a step unless they are there, from those of its `first` if it has one; whether anything was done."""
     from torch import Size
@@ -111,22 +136,16 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     from vauban.data.registry import with_split
     from vauban.models import canonical, fitting_views
     from vauban.smoothing import build
-    from vauban.training import Recipe, Validation, split
+    from vauban.training import Validation, split
     from vauban.training import train as run
-    from vauban.training.recipes import named
 
     if step.weights.exists():
         return False
     given, smoothing = step.entry.train, build(step.trained_smoothing)
-    data = str(given.get("data", step.entry.data))
-    recipe_name = given.get("printed" if printed else "recipe") or given.get("recipe") or given.get("printed")
-    chosen = named(recipe_name, smoothing=step.trained_smoothing, data=data) if recipe_name else None
-    if chosen is not None and chosen.missing:
-        raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
-    base = chosen.recipe if chosen else Recipe()
-    recipe = Recipe.from_options(base, {"seed": step.seed, **step.settings})
-    pictures = load_some(with_split(data, "train"), given.get("every", 1), given.get("limit"))
-    model = str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
+    recipe, model = recipe_of(step, printed)
+    pictures = load_some(
+        with_split(str(given.get("data", step.entry.data)), "train"), given.get("every", 1), given.get("limit")
+    )
     if not model:
         raise BadInput(f"{step.entry.name}: [train] names neither a model nor a recipe: give one of them")
     shape = smoothing.view_shape(Size(pictures.images.shape[1:]))
@@ -213,8 +232,46 @@ def chosen_inputs(spec: str, text: str) -> Any:
     )
 
 
+def refuse_inputs_that_choose(entry: Entry) -> None:
+    """Refuse an entry whose test inputs include some of those that choose its settings."""
+    if not entry.choose:
+        return
+    spec = str(entry.certify.get("data", entry.data))
+    for point in entry.points():
+        choosing, tested = (str(given.get("inputs", "")).format(**point) for given in (entry.choose, entry.certify))
+        shared = np.intersect1d(chosen_inputs(spec, choosing).index, chosen_inputs(spec, tested).index)
+        if len(shared):
+            raise BadInput(
+                f"{entry.name}: {len(shared):,} of the inputs {tested or 'all'} are among the inputs {choosing or 'all'}, which "
+                "choose the settings: give others, such as 1::2 where ::2 choose"
+            )
+        if "{" not in f"{entry.choose.get('inputs', '')}{entry.certify.get('inputs', '')}":
+            return  # the same for every point
+
+
+def _refuse_unlike(step: Step, folder: Path) -> None:
+    """Refuse a run that was made with another smoothing, other inputs or other settings than a step makes it with."""
+    from vauban.runs.run import Run
+    from vauban.smoothing import build
+
+    if step.entry.kind != "runs":
+        return
+    found, given = Run.open(folder).manifest, step.entry.certify
+    wanted: dict[str, tuple[Any, Any]] = {"smoothing": (str(build(step.smoothing).spec), str(found.smoothing))}
+    for key in ("k", "n", "n0", "alpha", "label"):
+        if key in given:
+            wanted[key] = (given[key], getattr(found.settings, key, None))
+    inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
+    for key, (ours, theirs) in wanted.items():
+        if ours != theirs:
+            raise BadInput(f"--use {step.name}={folder}: {key} is {theirs} there, and {ours} here: make this run anew")
+    if list(found.data.index) != inputs.index.tolist():
+        raise BadInput(f"--use {step.name}={folder}: it is about other inputs than this entry: make this run anew")
+
+
 def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
-    """Keep in the folder of the results which runs were made elsewhere; a folder without a finished run is refused."""
+    """Keep in the folder of the results which runs were made elsewhere; a folder without a finished run of this kind is refused,
+    and so is one of an earlier call that is not there any more."""
     from vauban.runs.store import SEAL
 
     known = {step.name: step for step in steps}
@@ -223,9 +280,13 @@ def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
             raise BadInput(f"--use {name}={folder}: this entry has the runs {', '.join(known)}")
         if not (folder / SEAL).exists():
             raise BadInput(f"--use {name}={folder}: this is no finished run folder, which has a {SEAL}")
+        _refuse_unlike(known[name], folder)
         out = known[name].out
         kept = read_json(out / USED) if (out / USED).exists() else {}
         write_json(out / USED, {**kept, name: Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()})
+    for step in steps:
+        if step.used is not None and not (step.used / SEAL).exists():
+            raise BadInput(f"{step.used}, which {step.out / USED} names, is not there: give --use {step.name}=FOLDER")
 
 
 def run_commands(step: Step, device: str) -> bool:

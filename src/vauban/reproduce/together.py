@@ -2,79 +2,95 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vauban.errors import Incomplete, VaubanError
+from vauban.errors import Incomplete
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.running import Options, adapted, interrupt_main, steps_of
 
 _LEAST = 1.0
 """Seconds of a budget with which a process is still started."""
+_PATIENCE = 60.0
+"""Seconds after which a process that was interrupted is ended."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an entry that runs by itself: one point of its grid, or all of it. `words`: the command that makes it."""
+    """A part of an entry that runs by itself: one of its runs, or all of it. `words`: the command that makes it."""
 
+    entry: str
     name: str
-    words: Sequence[str]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.entry} {self.name}".strip()
 
 
-def pieces(entry: Entry, given: str, out: Path, only: Mapping[str, str], words: Sequence[str]) -> list[Piece]:
-    """The pieces of an entry that was named as `given`, to run with these further words of the command."""
-    command = ["reproduce", given, "--out", str(out), *words]
-    apart = entry.kind == "runs" and not entry.choose  # the choice of a point needs all points
-    if not apart:
-        return [Piece(entry.name, [*command, *(f"--only={axis}={value}" for axis, value in only.items())])]
-    points = [p for p in entry.points() if all(str(p.get(axis)) == value for axis, value in only.items())]
-    return [
-        Piece(
-            " ".join([entry.name, *(f"{axis}={value}" for axis, value in point.items())]),
-            [*command, *(f"--only={axis}={value}" for axis, value in point.items())],
-        )
-        for point in points
-    ]
+def pieces(entry: Entry, given: str, out: Path, options: Options, words: Sequence[str]) -> list[Piece]:
+    """The pieces of an entry that was named as `given`, to run with these further words of the command.
 
-
-def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[[str], None]) -> None:
-    """Run all pieces, `jobs` at a time, within the budget. One that fails does not stop the others; VaubanError at the end.
-
-    Ctrl-C and a spent budget stop each as they stop a single command: nothing is lost, and the same command goes on.
+    Runs that are finished are left out; so is the one that is chosen by those on validation inputs. Commands of an entry may
+    share files, so they are one piece.
     """
-    waiting, running, failed = list(listed), dict[str, subprocess.Popen[str]](), list[str]()
+    command = ["reproduce", given, "--out", str(out), *words]
+    if entry.kind != "runs":
+        only = [f"--only={axis}={value}" for axis, value in options.only.items()]
+        return [Piece(entry.name, "", (*command, *only))]
+    listed = steps_of(adapted(entry, options), out, options)
+    return [Piece(entry.name, step.name, (*command, "--piece", step.name)) for step in listed if not step.sealed]
+
+
+def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[[str], None]) -> dict[Piece, int]:
+    """Run all pieces, `jobs` at a time, within the budget; exit codes of those that failed, which does not stop the others.
+
+    Ctrl-C, SIGTERM and a spent budget stop each as they stop a single command: nothing is lost, and the same command goes on.
+    """
+    waiting, running, failed = list(listed), list[tuple[Piece, subprocess.Popen[str]]](), dict[Piece, int]()
     end = None if budget is None else time.monotonic() + budget
     readers: list[threading.Thread] = []
 
     def left() -> float:
         return float("inf") if end is None else end - time.monotonic()
 
-    try:
-        while (waiting and left() > _LEAST) or running:
-            while waiting and len(running) < jobs and left() > _LEAST:
-                piece = waiting.pop(0)
-                running[piece.name] = _start(piece, None if end is None else left())
-                readers.append(_repeat(running[piece.name], piece.name, say))
-            time.sleep(0.1)
-            for name, process in list(running.items()):
-                if process.poll() is not None:
-                    del running[name]
+    with _stopped_by_sigterm():
+        try:
+            while (waiting and left() > _LEAST) or running:
+                while waiting and len(running) < jobs and left() > _LEAST:
+                    piece = waiting.pop(0)
+                    process = _start(piece, None if end is None else left())
+                    running.append((piece, process))
+                    readers.append(_repeat(process, str(piece), say))
+                time.sleep(0.1)
+                for piece, process in [pair for pair in running if pair[1].poll() is not None]:
+                    running.remove((piece, process))
                     if process.returncode not in (0, Incomplete.exit_code):
-                        failed.append(name)
-    finally:
-        for process in running.values():
-            process.send_signal(signal.SIGINT)
-        for process in running.values():
-            process.wait()
-        for reader in readers:
-            reader.join()
-    if failed:
-        raise VaubanError(f"{len(failed)} of {len(listed)} ended with an error, printed above: {', '.join(failed)}")
+                        failed[piece] = process.returncode
+        finally:
+            _stop([process for _, process in running])
+            for reader in readers:
+                reader.join(timeout=5.0)  # a process of its own may keep the pipe open
+    return failed
+
+
+def stop_with(parent: int) -> None:
+    """In the process of a piece: be interrupted by SIGINT whatever was inherited, and once the process that began it is gone."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        interrupt_main()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _start(piece: Piece, seconds: float | None) -> subprocess.Popen[str]:
@@ -83,6 +99,27 @@ def _start(piece: Piece, seconds: float | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     )
+
+
+def _stop(processes: Sequence[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Context in which SIGTERM is as Ctrl-C, so that no process stays behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _repeat(process: subprocess.Popen[str], name: str, say: Callable[[str], None]) -> threading.Thread:

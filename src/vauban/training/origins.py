@@ -64,7 +64,7 @@ def described(
     class and size: a training is resumed by whoever makes the same call again."""
     parts = {"model": name_of(network), **source.described(), "smoothing": smoothing.spec, **asdict(recipe)}
     if init is not None:
-        parts["init"] = f"{init} {sha256(init.read_bytes())}"
+        parts["init"] = sha256(init.read_bytes())
     if validation is not None:
         parts["validation"] = validation.described()
     parts |= frozen.about() if frozen is not None else {}

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from vauban.engine.failed_calls import reason
+from vauban.engine.network import current
 from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
 from vauban.models.files import TRAINED_SMOOTHING, WITHOUT_LABELS, save
@@ -140,7 +141,11 @@ def train(
             f"loss={recipe.loss} trains no classifier that held-out pictures could be certified with: give classifier="
         )
     start = Path(init).expanduser() if init is not None else None
-    with processes(torch.device(device)) as (group, own_device), torch.random.fork_rng(devices=[]):
+    with (
+        processes(torch.device(device)) as (group, own_device),
+        current(own_device),
+        torch.random.fork_rng(devices=[]),
+    ):
         group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
