@@ -127,7 +127,7 @@ def reproduce(
         """The options of one of the entries, with what is left of the budget."""
         return Options(
             device=where,
-            budget=None if seconds is None else max(1e-3, seconds - (time.monotonic() - began)),
+            budget=None if seconds is None else max(0.0, seconds - (time.monotonic() - began)),
             quick=quick,
             printed=printed,
             seeds=1 if entry.kind == "rl" else seeds or 1,

@@ -122,9 +122,11 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     if made.kind == "rl":
         from vauban.reproduce import learning
 
-        return _budgeted(
-            out, options, lambda _: learning.train_all(made, out, options), lambda: learning.finish(made, out, options)
-        )
+        def learn(spent: threading.Event) -> None:
+            _stop_when(spent)
+            learning.train_all(made, out, options)
+
+        return _budgeted(out, options, learn, lambda: learning.finish(made, out, options))
     with in_turn(out / doing.USED):
         doing.use([Step(made, out, point) for point in made.points()], options.use)
     listed, ledger = steps_of(made, out, options), _Ledger(out / LEDGER)
@@ -226,29 +228,30 @@ def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, led
     return Outcome(entry, out, missing=[step.name for step in listed if step not in finished(listed)])
 
 
-def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
-    def stop_when_spent() -> None:
-        """What just ended may have met the interrupt too late to stop for it."""
-        if spent.is_set():
-            raise KeyboardInterrupt
+def _stop_when(spent: threading.Event) -> None:
+    """Stop before the next step: what just ended may have met the interrupt too late to stop for it."""
+    if spent.is_set():
+        raise KeyboardInterrupt
 
+
+def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
     for number, step in enumerate(listed, start=1):
         where = f"[{number}/{len(listed)}] {step.name}"
         if entry.kind == "commands":
-            stop_when_spent()
+            _stop_when(spent)
             options.say(f"{where}: {len(step.commands)} commands")
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
         for one in () if step.sealed or step.weights.exists() else (step.first, step):
             if one is not None and not one.weights.exists():
-                stop_when_spent()
+                _stop_when(spent)
                 options.say(f"{where}: training {one.weights.name}")
                 one.weights.parent.mkdir(parents=True, exist_ok=True)
                 with in_turn(one.weights), ledger.timed(one.weights.stem, "training") as timing:
                     timing.counts = _train(one, options)
         if not step.sealed:
-            stop_when_spent()
+            _stop_when(spent)
         with ledger.timed(step.name, "certifying") as timing:
             options.say(f"{where}: certifying {step.smoothing}")
             timing.counts = doing.certify(step, options.device, options.progress)
@@ -426,7 +429,9 @@ def interrupt_main() -> None:
 @contextmanager
 def _within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
     """Interrupt what runs inside, as Ctrl-C does, once the time is over; `spent` then says so."""
-    if seconds is None or threading.current_thread() is not threading.main_thread():
+    if seconds is None or seconds <= 0 or threading.current_thread() is not threading.main_thread():
+        if seconds is not None and seconds <= 0:
+            spent.set()
         yield
         return
 
