@@ -18,9 +18,10 @@ from safetensors.numpy import load_file
 
 import vauban as vb
 from vauban.certificates import derive
-from vauban.errors import BadInput, Incomplete
+from vauban.errors import BadInput, Incomplete, RunRefused
+from vauban.reproduce import running
 from vauban.reproduce.analytic import FIGURES
-from vauban.reproduce.comparing import Compared, measured
+from vauban.reproduce.comparing import Compared, Opened, measured
 from vauban.reproduce.entry import find, shipped
 from vauban.reproduce.outcome import Outcome, page
 from vauban.reproduce.running import Options, read_budget
@@ -210,17 +211,66 @@ def test_test_inputs_are_for_one_choice(entry: Path, tmp_path: Path, monkeypatch
 
     order = itertools.count()  # of two points the one that comes later in the grid is better
     monkeypatch.setattr("vauban.reproduce.running.measured", lambda *_: (float(next(order)), 0.0))
-    refused = vauban(*command, "--only", "sigma=0.25", "--epochs", "0.2", code=2)
-    assert "test inputs were used for sigma-0.5" in refused
-    assert "sigma-0.25 is better" in refused
+    vauban(*command, "--only", "sigma=0.25", "--epochs", "0.2")
+    assert (tmp_path / "out/runs/sigma-0.25,validation").exists()
     assert not (tmp_path / "out/runs/sigma-0.25").exists()
+    assert list(json.loads((tmp_path / "out/chosen.json").read_text())["among"]) == ['{"sigma": 0.5}']
+    assert json.loads((tmp_path / "out/results.json").read_text())["missing"] == []
 
 
-def test_the_page_says_among_how_many_runs_was_chosen(entry: Path, tmp_path: Path) -> None:
+def test_how_a_run_was_chosen_is_said(entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry.write_text(ENTRY + CHOOSE)
+    made, scores = find(str(entry)), {'{"sigma": 0.5}': 60.0}
+    monkeypatch.setattr(running, "_scores", lambda *_: scores)
+    (chosen,) = running._chosen(made, tmp_path, Options())
+    assert chosen.point == {"sigma": 0.5}
+
+    def said() -> str:
+        return running._how_chosen(made, tmp_path, Options(), Opened())
+
+    assert said().endswith("by validation inputs alone, among one run.")
+    scores['{"sigma": 0.25}'] = 60.0
+    assert said().endswith("among one run; 1 more were made there later, none better.")
+    scores['{"sigma": 0.25}'] = 61.0
+    assert said().endswith("of which sigma-0.25 would have been chosen before it.")
+    assert running._chosen(made, tmp_path, Options()) == [chosen]
+
+
+@pytest.mark.slow
+def test_a_budget_that_ends_before_the_choice_leaves_the_test_run_missing(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry.write_text(ENTRY + CHOOSE)
+
+    def interrupted(*_: Any) -> list[Step]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_chosen", interrupted)
+    out = tmp_path / "out"
+    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.5", "--epochs", "0.2", "--out", out, code=130)
+    assert json.loads((out / "results.json").read_text())["missing"] == ["the run on test inputs"]
+
+
+def test_the_page_says_how_a_run_was_chosen(entry: Path, tmp_path: Path) -> None:
     row = Compared("table 1", "accuracy", "", 50.0, 60.0, 1.0, None, "sigma = 0.5")
-    verified = ["sigma-0.5,validation: 4 inputs", "sigma-0.25,validation: 4 inputs", "sigma-0.5: 4 inputs"]
-    assert "alone, among 2 runs." in page(Outcome(find(str(entry)), tmp_path, [row], verified=verified))
+    assert "Chosen so." in page(Outcome(find(str(entry)), tmp_path, [row], chosen="Chosen so."))
+
+
+def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path) -> None:
+    def begin() -> dict[str, Any]:
+        running._begin(find(str(entry)), out, Options())
+        return dict(json.loads((out / "entry.json").read_text())["recipes"])
+
+    out = tmp_path / "out"
+    out.mkdir()
+    assert len(begin()) == 2
+    entry.write_text(ENTRY.replace("[0.5, 0.25]", "[0.5, 0.75]"))
+    assert len(begin()) == 3
+    kept = json.loads((out / "entry.json").read_text())
+    kept["recipes"]["gaussian_sigma=0.5-mlp_width_16_depth_1"]["lr"] = 7
+    (out / "entry.json").write_text(json.dumps(kept))
+    with pytest.raises(RunRefused, match="another experiment"):
+        begin()
 
 
 def test_inputs_that_choose_are_not_tested(entry: Path, tmp_path: Path) -> None:
@@ -445,6 +495,12 @@ def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_pat
     assert "smoothing is gaussian:sigma=0.25 there, and gaussian:sigma=0.5 here" in vauban(
         *other, "--use", f"sigma-0.5={folder}", code=2
     )
+    stored = Path(__file__).parents[2] / "results" / "poisoning" / "dpa-1200"
+    assert "a run about poisoning" in vauban(*other, "--use", f"sigma-0.5={stored}", code=2)
+    entry.write_text(ENTRY.replace("n = 200", "n = 300"))
+    longer = ("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--out", tmp_path / "longer")
+    assert "n is 200 there, and 300 here" in vauban(*longer, "--use", f"sigma-0.25={folder}", code=2)
+    entry.write_text(ENTRY)
     folder.rename(tmp_path / "away")
     gone = vauban(*command, code=2)
     assert "is not there: give --use sigma-0.25=FOLDER" in gone

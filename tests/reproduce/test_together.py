@@ -104,6 +104,15 @@ def test_one_that_fails_does_not_stop_the_others(entry: Path, tmp_path: Path) ->
     assert json.loads((tmp_path / "all/mine/results.json").read_text())["missing"] == []
 
 
+@pytest.mark.slow
+def test_an_entry_that_cannot_begin_does_not_take_the_others_with_it(entry: Path, tmp_path: Path) -> None:
+    (tmp_path / "away.toml").write_text(ENTRY.replace('data = "mnist"', 'data = "npz:path=nowhere.npz,classes=10"'))
+    words = ("reproduce", tmp_path / "away.toml", entry, "--only", "sigma=0.25", "--device", "cpu", "--jobs", "2")
+    said = vauban(*words, "--out", tmp_path / "all", code=1)
+    assert "not finished: away sigma-0.25" in said
+    assert json.loads((tmp_path / "all/mine/results.json").read_text())["missing"] == []
+
+
 def _running(entry: Path, out: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """A call whose two processes train, and their numbers."""
     words = ["reproduce", str(entry), "--device", "cpu", "--jobs", "2", "--epochs", "100000", "--out", str(out)]

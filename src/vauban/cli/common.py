@@ -256,7 +256,7 @@ def pick_device(name: str) -> str:
         if torch.device(name).type not in ("cpu", "cuda"):
             raise RuntimeError
         torch.empty(0, device=name)
-        if torch.device(name).index is not None:
+        if torch.device(name).type == "cuda" and torch.device(name).index is not None:
             torch.cuda.set_device(name)  # for what is launched without naming a device
     except (RuntimeError, AssertionError):
         raise BadInput(f"device {name!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU") from None

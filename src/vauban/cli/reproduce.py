@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,6 +85,7 @@ def reproduce(
         ),
     ] = None,
     piece: Annotated[str | None, typer.Option(hidden=True, help="the one run to make, beside others")] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="the process to end with")] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
@@ -95,7 +95,7 @@ def reproduce(
     An entry is a small TOML file (docs/reproduce.md). Everything goes into --out: run folders, weights, pictures, README.md with
     the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on.
     """
-    from vauban.errors import BadInput, Incomplete, VaubanError
+    from vauban.errors import BadInput, VaubanError
     from vauban.reproduce.entry import Entry, find, shipped
 
     if listed:
@@ -118,10 +118,10 @@ def reproduce(
     _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})
     _refuse_one_folder_for_two(entries)
     seconds, where, began = read_budget(budget), common.pick_device(device), time.monotonic()
-    if piece is not None:
+    if parent is not None:
         from vauban.reproduce.together import stop_with
 
-        stop_with(os.getppid())
+        stop_with(parent)
 
     def options(entry: Entry) -> Options:
         """The options of one of the entries, with what is left of the budget."""
@@ -160,10 +160,11 @@ def reproduce(
         stuck = any(piece.entry == entry.name for piece in failed)
         try:
             outcome = run(entry, folder, replace(options(entry), make=not stuck))
-        except Incomplete as problem:
+        except VaubanError as problem:
             late.append(problem)
             if jobs is None or jobs == 1:
                 break
+            typer.echo(f"{entry.name}: {problem}", err=True)
             continue
         outcomes.append(outcome)
         if not json:

@@ -17,7 +17,8 @@ RESULTS, PAGE = "results.json", "README.md"
 @dataclass
 class Outcome:
     """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
-    `options`: of the command, as far as the results depend on them; `learned`: areas of agents."""
+    `options`: of the command, as far as the results depend on them; `learned`: areas of agents; `chosen`: how the run on test
+    inputs was chosen, in words."""
 
     entry: Entry
     out: Path
@@ -29,6 +30,7 @@ class Outcome:
     quick: bool = False
     options: str = ""
     learned: list[dict[str, Any]] = field(default_factory=list)
+    chosen: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -122,9 +124,4 @@ def _explained(outcome: Outcome) -> str:
         if outcome.entry.grid
         else ""
     )
-    among = sum(text.partition(":")[0].endswith("validation") for text in outcome.verified)
-    runs = f"{among} runs" if among != 1 else "one run"
-    chosen = (
-        f"The run on test inputs was chosen by validation inputs alone, among {runs}." if outcome.entry.choose else ""
-    )
-    return " ".join(text for text in (f"± is one standard error {spread}.", best, chosen) if text)
+    return " ".join(text for text in (f"± is one standard error {spread}.", best, outcome.chosen) if text)

@@ -22,7 +22,7 @@ from vauban.reproduce.entry import Entry
 from vauban.reproduce.outcome import PAGE, Outcome, write
 from vauban.reproduce.steps import Step
 
-ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
+ABOUT, LEDGER, CHOSEN, RECIPES = "entry.json", "ledger.json", "chosen.json", "recipes"
 _LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -198,27 +198,50 @@ def steps_of(entry: Entry, out: Path, options: Options) -> list[Step]:
 
 
 def _chosen(entry: Entry, out: Path, options: Options) -> list[Step]:
-    """The runs on test inputs of the point that is best on validation inputs, among all that are finished there.
+    """The runs on test inputs of the point that is best on validation inputs; the first choice of a folder is kept."""
+    with in_turn(out / CHOSEN):
+        if not (out / CHOSEN).exists():
+            with in_turn(out / PAGE):  # others may pack what is read here
+                scores = _scores(entry, out, options, Opened())
+            used = [point for point in entry.points() if Step(entry, out, point).run.exists()]  # by an earlier version
+            best = used[0] if used else json.loads(max(scores, key=lambda point: scores[point]))
+            write_json(out / CHOSEN, {"point": best, "among": scores})
+    return _choice(entry, out, options)
 
-    Test inputs are for one point: where those of another were used before, RunRefused.
-    """
-    opened, how = Opened(), entry.choose
-    scores: dict[str, list[float]] = {}
+
+def _scores(entry: Entry, out: Path, options: Options, opened: Opened) -> dict[str, float]:
+    """What every point that is finished on validation inputs has there, by the point as JSON; the mean over seeds."""
+    how, found = entry.choose, dict[str, list[float]]()
     every = [Step(entry, out, point, seed, "validation") for point in entry.points() for seed in _seeds(out, options)]
-    with in_turn(out / PAGE):  # others may pack what is read here
-        for step in finished(every):
-            value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
-            scores.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
-    best = json.loads(max(scores, key=lambda point: sum(scores[point]) / len(scores[point])))
-    for point in entry.points():
-        used = Step(entry, out, point).run
-        if point != best and used.exists():
-            raise RunRefused(
-                f"{out}: test inputs were used for {used.name}, chosen among fewer runs; among those that are finished now "
-                f"{Step(entry, out, best).name} is better on validation inputs. Test inputs are for one choice: keep that "
-                "result, or give another --out and say that there was an earlier one"
-            )
-    return [Step(entry, out, best, seed) for seed in range(options.seeds)]
+    for step in finished(every):
+        value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
+        found.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
+    return {point: sum(values) / len(values) for point, values in found.items()}
+
+
+def _choice(entry: Entry, out: Path, options: Options) -> list[Step]:
+    """The runs on test inputs of the point that was chosen; none before that."""
+    if not entry.choose or not (out / CHOSEN).exists():
+        return []
+    return [Step(entry, out, read_json(out / CHOSEN)["point"], seed) for seed in range(options.seeds)]
+
+
+def _how_chosen(entry: Entry, out: Path, options: Options, opened: Opened) -> str:
+    """A sentence on the choice of the run on test inputs; empty where there is none."""
+    if not entry.choose or not (out / CHOSEN).exists():
+        return ""
+    said, scores = read_json(out / CHOSEN), _scores(entry, out, options, opened)
+    among, own = said["among"], said["among"].get(json.dumps(said["point"]), 0.0)
+    runs = "one run" if len(among) == 1 else f"{len(among)} runs"
+    text = f"The run on test inputs was chosen by validation inputs alone, among {runs}"
+    later = {point: score for point, score in scores.items() if point not in among}
+    if not later:
+        return f"{text}."
+    better = [Step(entry, out, json.loads(point)).name for point, score in later.items() if score > own]
+    text += f"; {len(later)} more were made there later"
+    return (
+        f"{text}, of which {', '.join(better)} would have been chosen before it." if better else f"{text}, none better."
+    )
 
 
 def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
@@ -283,6 +306,8 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
     from vauban.reproduce.pictures import draw_all
 
     outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
+    choice = _choice(entry, out, options)
+    listed = list({step.run: step for step in [*listed, *choice]}.values())
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
     done = finished(every)
     opened = Opened()
@@ -290,6 +315,8 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
         _pack(step, options)
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
+    outcome.missing += ["the run on test inputs"] if entry.choose and not choice else []
+    outcome.chosen = _how_chosen(entry, out, options, opened)
     outcome.rows = compare(entry, every, opened)
     try:
         outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
@@ -302,10 +329,9 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
 def _others(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -> list[Step]:
     """Runs of the whole grid that an earlier call made, with other points or seeds than this one."""
     parts = ("validation", "test") if entry.choose else ("test",)
-    seeds = _seeds(out, options)
-    return finished(
-        [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
-    )
+    seeds, choice = _seeds(out, options), [step.point for step in _choice(entry, out, options)]
+    every = [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
+    return finished([step for step in every if not entry.choose or step.part != "test" or step.point in choice])
 
 
 def _seeds(out: Path, options: Options) -> range:
@@ -369,11 +395,14 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
         write_json(file, about)
         return
     kept = read_json(file)
-    if RECIPES not in kept:  # as earlier versions wrote it
-        about.pop(RECIPES, None)
-    unlike = next(differences(kept, json.loads(json.dumps(about))), None)
+    now = json.loads(json.dumps(about))
+    was, here = kept.pop(RECIPES, {}), now.pop(RECIPES, {})
+    earlier, later = ({name: made[name] for name in was if name in here} for made in (was, here))
+    unlike = next(differences(kept, now), None) or next(differences(earlier, later), None)
     if unlike is not None:
         raise RunRefused(f"{out} holds another experiment ({unlike}): give the same options, or another --out")
+    if set(here) - set(was) and was:  # points that the grid did not have
+        write_json(file, {**kept, RECIPES: {**was, **here}})
 
 
 def _recipes(entry: Entry, out: Path, options: Options) -> dict[str, Any]:

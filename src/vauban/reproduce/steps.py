@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
 BEGIN = "begin"
 """The part of a training that other trainings start from; it certifies nothing."""
+_SETTINGS = ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep")
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
 
 
@@ -179,7 +180,7 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     if given.get("compile") and device.startswith("cuda"):
         options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
-    settings = {key: given[key] for key in ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep") if key in given}
+    settings = {key: given[key] for key in _SETTINGS if key in given}
     smoothed.certify(inputs, out=step.run, progress=progress, picture=_picture, **settings)
     return True
 
@@ -236,36 +237,43 @@ def refuse_inputs_that_choose(entry: Entry) -> None:
     """Refuse an entry whose test inputs include some of those that choose its settings."""
     if not entry.choose:
         return
-    spec = str(entry.certify.get("data", entry.data))
-    for point in entry.points():
-        choosing, tested = (str(given.get("inputs", "")).format(**point) for given in (entry.choose, entry.certify))
-        shared = np.intersect1d(chosen_inputs(spec, choosing).index, chosen_inputs(spec, tested).index)
-        if len(shared):
-            raise BadInput(
-                f"{entry.name}: {len(shared):,} of the inputs {tested or 'all'} are among the inputs {choosing or 'all'}, which "
-                "choose the settings: give others, such as 1::2 where ::2 choose"
-            )
-        if "{" not in f"{entry.choose.get('inputs', '')}{entry.certify.get('inputs', '')}":
-            return  # the same for every point
+    spec, points = str(entry.certify.get("data", entry.data)), entry.points()
+
+    def indices(given: Mapping[str, Any]) -> tuple[str, set[int]]:
+        texts = sorted({str(given.get("inputs", "")).format(**point) for point in points})
+        return " and ".join(texts) or "all", set().union(*(chosen_inputs(spec, text).index.tolist() for text in texts))
+
+    (choosing, those), (tested, these) = indices(entry.choose), indices(entry.certify)
+    if those & these:
+        raise BadInput(
+            f"{entry.name}: {len(those & these):,} of the inputs {tested} are among the inputs {choosing}, which choose the "
+            "settings: give others, such as 1::2 where ::2 choose"
+        )
 
 
 def _refuse_unlike(step: Step, folder: Path) -> None:
     """Refuse a run that was made with another smoothing, other inputs or other settings than a step makes it with."""
+    from vauban.methods import CertifySettings
+    from vauban.runs.manifest import Manifest
     from vauban.runs.run import Run
     from vauban.smoothing import build
 
     if step.entry.kind != "runs":
         return
     found, given = Run.open(folder).manifest, step.entry.certify
-    wanted: dict[str, tuple[Any, Any]] = {"smoothing": (str(build(step.smoothing).spec), str(found.smoothing))}
-    for key in ("k", "n", "n0", "alpha", "label"):
-        if key in given:
-            wanted[key] = (given[key], getattr(found.settings, key, None))
-    inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
-    for key, (ours, theirs) in wanted.items():
+    if not isinstance(found, Manifest):
+        raise BadInput(f"--use {step.name}={folder}: this is a run about poisoning, and this entry smooths inputs")
+    inputs, smoothing = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step)), build(step.smoothing)
+    asked = {key: given[key] for key in _SETTINGS if key in given}
+    settings = CertifySettings.of(smoothing.law, inputs.num_classes, **asked)
+    pairs = {"smoothing": (str(smoothing.spec), str(found.smoothing))}
+    pairs |= {key: (getattr(settings, key), getattr(found.settings, key)) for key in _SETTINGS if key != "keep"}
+    for key, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise BadInput(f"--use {step.name}={folder}: {key} is {theirs} there, and {ours} here: make this run anew")
-    if list(found.data.index) != inputs.index.tolist():
+    labels = None if inputs.labels is None else np.asarray(inputs.labels).tolist()
+    about = (list(found.data.index), found.data.label, tuple(found.data.shape))
+    if about != (inputs.index.tolist(), labels, tuple(inputs.images.shape[1:])):
         raise BadInput(f"--use {step.name}={folder}: it is about other inputs than this entry: make this run anew")
 
 

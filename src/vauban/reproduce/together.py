@@ -95,7 +95,8 @@ def stop_with(parent: int) -> None:
 
 def _start(piece: Piece, seconds: float | None) -> subprocess.Popen[str]:
     limit = [] if seconds is None else ["--budget", f"{seconds:.3f}s"]
-    words = [sys.executable, "-m", "vauban", *piece.words, *limit, "--json"]  # --json: no progress bars over each other
+    words = [sys.executable, "-m", "vauban", *piece.words, *limit]
+    words += ["--parent", str(os.getpid()), "--json"]  # --json: no progress bars over each other
     return subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from vauban.engine.casters import Casters, fulfil
-from vauban.engine.network import Network
+from vauban.engine.network import Network, current
 from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import VotingJob
 from vauban.engine.shared import PooledScheduler, SharedScheduler, SharedWork
@@ -209,10 +209,12 @@ class SharedVoting:
         self._closing = self._woken = self._due = False
         self.workers, self.casters = workers, None  # type: int, Casters | None
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
-        self._thread = threading.Thread(target=self._loop, name="voting", daemon=True)
+        self._device = torch.device("cpu")
+        self._thread = threading.Thread(target=self._loop_there, name="voting", daemon=True)
 
     def start(self, network: Network) -> None:
         """Begin to cast votes with this network."""
+        self._device = network.device
         if self.workers > 1:
             self.casters = Casters(network, self.workers, self.threads, self._turn)
         self._thread.start()
@@ -295,6 +297,10 @@ class SharedVoting:
                     self.cancel(ticket)
 
         return vote
+
+    def _loop_there(self) -> None:
+        with current(self._device):  # which GPU is the current one belongs to a thread
+            self._loop()
 
     def _loop(self) -> None:
         while True:

@@ -53,7 +53,10 @@ class Recorded:
         self._x, self._labels = x.clone(), labels.clone()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may pin pictures meanwhile
+            own = torch.cuda.Stream(self.updater.device)  # the default one is that of the GPU that recorded first
+            with torch.cuda.graph(
+                graph, stream=own, capture_error_mode="thread_local"
+            ):  # other threads may pin pictures
                 self._found = self.updater.update(self._x, self._labels)
         except torch.cuda.OutOfMemoryError:
             raise

@@ -124,7 +124,7 @@ class Program:
         torch.cuda.current_stream(self.laid.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._scores = self.network(self.laid).float()
         except torch.cuda.OutOfMemoryError:
             raise

@@ -108,7 +108,8 @@ def train_batched(
     stream: AbstractContextManager[Any] = nullcontext()
     if device.startswith("cuda"):  # where several trainings share a GPU, those with small networks have priority
         world = make_world(plan.env)
-        stream = torch.cuda.stream(torch.cuda.Stream(priority=0 if world is not None and world.goal_set else -1))
+        priority = 0 if world is not None and world.goal_set else -1
+        stream = torch.cuda.stream(torch.cuda.Stream(torch.device(device), priority=priority))
     with stream, interruptible() as stop_requested:
         stack = stack_of(plan, seeds, device)
         resumed, seconds = _resume(folder, stack, seeds)
