@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ COLUMNS = "columns of 4, threshold 0.3"
 CURVES = {
     "figure-6.7": Curves(
         "figure-6.7b",
-        "MNIST under L-infinity attacks (Figure 6.7 b)",
+        "MNIST under L-infinity attacks",
         LINF,
         {"mnist-band-linf": COLUMNS, "mnist-undefended-linf": "undefended"},
         (4 / 255, 8 / 255, 16 / 255),
@@ -80,6 +82,7 @@ def main() -> None:
     for piece, picture in CURVES.items():
         found = {part: said for part in picture.parts if (said := read_part(given.folder, piece, part)) is not None}
         if found:
+            found = {part: on_common(said, common(found.values())) for part, said in found.items()}
             draw(out / f"{picture.name}.png", picture, found)
             print(*curve_rows(picture, found), sep="\n", end="\n\n")
     for lines in (alarm_rows(given.folder), ablation_rows(given.folder), patch_rows(given.folder)):
@@ -90,6 +93,27 @@ def read_part(folder: Path, piece: str, part: str) -> dict[str, Any] | None:
     """What a part wrote; None if it did not."""
     file = folder / piece / f"{part}.json"
     return json.loads(file.read_text()) if file.exists() else None
+
+
+def common(parts: Iterable[dict[str, Any]]) -> set[int]:
+    """The inputs that were attacked in every part: halves of a test set may differ in difficulty."""
+    tried = [{i for i, done in zip(said["index"], said["tried"], strict=True) if done} for said in parts]
+    return set.intersection(*tried)
+
+
+def on_common(said: dict[str, Any], those: set[int]) -> dict[str, Any]:
+    """What a part found on these inputs: how many, the median distance, and the curve."""
+    rows = zip(said["index"], said["label"], said["truth"], said["distance"], strict=True)
+    far = [(label == truth, math.inf if d is None else d) for i, label, truth, d in rows if i in those]
+    curve = [
+        {
+            "radius": point["radius"],
+            "under_attack": sum(right and d > point["radius"] + 1e-12 for right, d in far) / len(far),
+        }
+        for point in said["curve"]
+    ]
+    middle = statistics.median(d if right else 0.0 for right, d in far)
+    return {"attacked": len(far), "median_distance": None if math.isinf(middle) else middle, "curve": curve}
 
 
 def draw(path: Path, picture: Curves, found: dict[str, dict[str, Any]]) -> None:

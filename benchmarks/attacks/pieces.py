@@ -136,6 +136,7 @@ def told(attacked: Attacked, radii: list[float]) -> dict[str, Any]:
         "truth": None if attacked.truth is None else attacked.truth.tolist(),
         "distance": distance,
         "another_answer": answered,
+        "tried": attacked.attacked.tolist(),
         "radius": [None if np.isnan(r) else float(r) for r in attacked.radius],
     }
 
