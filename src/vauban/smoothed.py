@@ -15,9 +15,9 @@ from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.engine.adapters.wrapping import described
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
-from vauban.engine.network import BaseClassifier, Model, Network, current, threads
+from vauban.engine.network import BaseClassifier, Model, Network, threads
 from vauban.engine.sampler import Sampler, make_sampler
-from vauban.engine.scheduler import Executor, VotingJob
+from vauban.engine.scheduler import Executor, VotingJob, current
 from vauban.errors import BadInput, RunRefused
 from vauban.files import files_sha256
 from vauban.inputs import Batch, Inputs, collect, prepare

@@ -34,11 +34,6 @@ Model = Callable[[torch.Tensor], Any]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def current(device: torch.device) -> AbstractContextManager[Any]:
-    """Context in which a GPU is the current one: kernels, graphs and events that name no device are made there."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
 @dataclass(frozen=True)
 class BaseClassifier:
     """A model and its description. `spec`: its text form; `fingerprint`: sha256 of its code and tensors, None if not computed

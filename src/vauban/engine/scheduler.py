@@ -75,6 +75,11 @@ class ViewBlock:
     start: int
 
 
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Context in which a GPU is the current one: kernels, graphs and events that name no device are made there."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """The tensor on the device; a copy to a GPU is not waited for."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

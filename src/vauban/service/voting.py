@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import torch
 
 from vauban.engine.casters import Casters, fulfil
-from vauban.engine.network import Network, current
+from vauban.engine.network import Network
 from vauban.engine.sampler import Sampler
-from vauban.engine.scheduler import VotingJob
+from vauban.engine.scheduler import VotingJob, current
 from vauban.engine.shared import PooledScheduler, SharedScheduler, SharedWork
 from vauban.errors import VaubanError
 from vauban.service.turns import FairLock, Guest

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vauban.engine.failed_calls import reason
-from vauban.engine.network import current
+from vauban.engine.scheduler import current
 from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
 from vauban.interrupts import interruptible
 from vauban.models.files import TRAINED_SMOOTHING, WITHOUT_LABELS, save
