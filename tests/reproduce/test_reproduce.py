@@ -1,6 +1,5 @@
 """vauban reproduce from one TOML file: training, runs, verification, comparison, pictures; resumed, within a budget, refused."""
 
-import itertools
 import json
 import shutil
 import sys
@@ -15,57 +14,22 @@ import numpy as np
 import pytest
 from commands import vauban
 from safetensors.numpy import load_file
+from small_entry import ENTRY
 
 import vauban as vb
 from vauban.certificates import derive
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.reproduce import running
 from vauban.reproduce.analytic import FIGURES
-from vauban.reproduce.comparing import Compared, Opened, measured
-from vauban.reproduce.entry import find, shipped
-from vauban.reproduce.outcome import Outcome, page
-from vauban.reproduce.running import Options, read_budget
+from vauban.reproduce.budget import read_budget
+from vauban.reproduce.comparing import measured
+from vauban.reproduce.entry import find
+from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import Step, certify, chosen_inputs, refuse_inputs_that_choose, train, use
+from vauban.reproduce.steps import Step, certify, chosen_inputs, train, use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
-
-ENTRY = """
-title = "Small"
-source = "a test"
-data = "mnist"
-smoothing = "gaussian:sigma={sigma}"
-
-[grid]
-sigma = [0.5, 0.25]
-
-[train]
-model = "mlp:width=16,depth=1"
-limit = 300
-settings = { epochs = 2, batch = 50 }
-
-[certify]
-inputs = "1::2500"
-n = 200
-alpha = 0.05
-label = "given"
-
-[[published]]
-source = "table 1"
-what = "certified"
-over = "radius"
-x = [0.0, 0.1]
-y = [50.0, 40.0]
-inputs = 4
-
-[[published]]
-source = "table 2"
-what = "clean"
-over = "sigma"
-x = [0.25, 0.5]
-y = [60.0, 50.0]
-"""
 
 
 @pytest.fixture
@@ -175,85 +139,12 @@ def test_a_budget_holds_though_its_interrupt_is_missed(
         over[0].set()  # during this training, which is not interrupted
         return train(*given)
 
-    monkeypatch.setattr("vauban.reproduce.running._within", within)
+    monkeypatch.setattr("vauban.reproduce.running.within", within)
     monkeypatch.setattr("vauban.reproduce.steps.train", trained)
     out = tmp_path / "out"
     vauban("reproduce", entry, "--device", "cpu", "--out", out, code=3)
     assert len(list((out / "weights").glob("*.safetensors"))) == 1
     assert not list((out / "runs").glob("*"))  # and nothing was begun after it
-
-
-@pytest.mark.slow
-def test_settings_are_chosen_on_other_inputs_than_the_result(tmp_path: Path) -> None:
-    text = ENTRY.replace('"1::2500"', '"5000::1250"').replace('over = "radius"', 'over = "radius"\npart = "test"')
-    path = tmp_path / "chosen.toml"
-    path.write_text(text + '\n[choose]\ninputs = "0:5000:1250"\nwhat = "clean"\n')
-    vauban("reproduce", path, "--device", "cpu", "--out", tmp_path / "out")
-    runs = {one.name: vb.Run.open(one) for one in (tmp_path / "out" / "runs").iterdir()}
-    validation = {name: run.certificates() for name, run in runs.items() if name.endswith("validation")}
-    assert {tuple(certs.index.tolist()) for certs in validation.values()} == {(0, 1250, 2500, 3750)}
-    (test,) = set(runs) - set(validation)
-    assert runs[test].certificates().index.tolist() == [5000, 6250, 7500, 8750]
-    assert validation[f"{test},validation"].clean_accuracy == max(c.clean_accuracy for c in validation.values())
-
-
-CHOOSE = '\n[choose]\ninputs = "::2500"\nwhat = "clean"\n'
-
-
-@pytest.mark.slow
-def test_test_inputs_are_for_one_choice(entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry.write_text(ENTRY + CHOOSE)
-    command = ("reproduce", entry, "--device", "cpu", "--out", tmp_path / "out")
-    vauban(*command, "--only", "sigma=0.5", "--epochs", "0.2")
-    step = Step(find(str(entry)), tmp_path / "out", {"sigma": 0.5})
-    first = sorted(path.name for path in (tmp_path / "out/runs").iterdir())
-    assert first == [step.name, f"{step.name},validation"]
-
-    order = itertools.count()  # of two points the one that comes later in the grid is better
-    monkeypatch.setattr("vauban.reproduce.running.measured", lambda *_: (float(next(order)), 0.0))
-    vauban(*command, "--only", "sigma=0.25", "--epochs", "0.2")
-    assert (tmp_path / "out/runs/sigma-0.25,validation").exists()
-    assert not (tmp_path / "out/runs/sigma-0.25").exists()
-    assert list(json.loads((tmp_path / "out/chosen.json").read_text())["among"]) == ['{"sigma": 0.5}']
-    assert json.loads((tmp_path / "out/results.json").read_text())["missing"] == []
-
-
-def test_how_a_run_was_chosen_is_said(entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry.write_text(ENTRY + CHOOSE)
-    made, scores = find(str(entry)), {'{"sigma": 0.5}': 60.0}
-    monkeypatch.setattr(running, "_scores", lambda *_: scores)
-    (chosen,) = running._chosen(made, tmp_path, Options())
-    assert chosen.point == {"sigma": 0.5}
-
-    def said() -> str:
-        return running._how_chosen(made, tmp_path, Options(), Opened())
-
-    assert said().endswith("by validation inputs alone, among one run.")
-    scores['{"sigma": 0.25}'] = 60.0
-    assert said().endswith("among one run; 1 more were made there later, none better.")
-    scores['{"sigma": 0.25}'] = 61.0
-    assert said().endswith("of which sigma-0.25 would have been chosen before it.")
-    assert running._chosen(made, tmp_path, Options()) == [chosen]
-
-
-@pytest.mark.slow
-def test_a_budget_that_ends_before_the_choice_leaves_the_test_run_missing(
-    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry.write_text(ENTRY + CHOOSE)
-
-    def interrupted(*_: Any) -> list[Step]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(running, "_chosen", interrupted)
-    out = tmp_path / "out"
-    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.5", "--epochs", "0.2", "--out", out, code=130)
-    assert json.loads((out / "results.json").read_text())["missing"] == ["the run on test inputs"]
-
-
-def test_the_page_says_how_a_run_was_chosen(entry: Path, tmp_path: Path) -> None:
-    row = Compared("table 1", "accuracy", "", 50.0, 60.0, 1.0, None, "sigma = 0.5")
-    assert "Chosen so." in page(Outcome(find(str(entry)), tmp_path, [row], chosen="Chosen so."))
 
 
 def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path) -> None:
@@ -271,21 +162,6 @@ def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path)
     (out / "entry.json").write_text(json.dumps(kept))
     with pytest.raises(RunRefused, match="another experiment"):
         begin()
-
-
-def test_inputs_that_choose_are_not_tested(entry: Path, tmp_path: Path) -> None:
-    entry.write_text(ENTRY + CHOOSE)
-    said = vauban("reproduce", entry, "--device", "cpu", "--inputs", "::5000", "--out", tmp_path / "out", code=2)
-    assert "2 of the inputs ::5000 are among the inputs ::2500" in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_every_entry_keeps_the_inputs_that_choose_apart() -> None:
-    found = [one for one in shipped().values() if one.choose and one.data == "mnist"]
-    assert found
-    for one in found:
-        refuse_inputs_that_choose(one)
-        refuse_inputs_that_choose(one.quickened())
 
 
 def test_points_that_are_trained_in_other_ways_do_not_share_weights(entry: Path, tmp_path: Path) -> None:

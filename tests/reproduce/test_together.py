@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import small_entry
 from commands import vauban
 
 from vauban.reproduce.entry import find, parse
@@ -18,30 +19,10 @@ from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
 
-ENTRY = """
-title = "Small"
-source = "a test"
-data = "mnist"
-smoothing = "gaussian:sigma={sigma}"
-
-[grid]
-sigma = [0.5, 0.25, 0.75]
-
-[train]
-model = "mlp:width=16,depth=1"
-limit = 300
-settings = { epochs = 2, batch = 50 }
-
-[train.begin]
-smoothing = "gaussian:sigma=0.1"
-settings = { epochs = 1, batch = 50 }
-
-[certify]
-inputs = "1::2500"
-n = 200
-alpha = 0.05
-label = "given"
-"""
+ENTRY = small_entry.ENTRY.replace("sigma = [0.5, 0.25]", "sigma = [0.5, 0.25, 0.75]").replace(
+    "\n[certify]",
+    '\n[train.begin]\nsmoothing = "gaussian:sigma=0.1"\nsettings = { epochs = 1, batch = 50 }\n\n[certify]',
+)
 
 
 @pytest.fixture

@@ -112,7 +112,8 @@ def reproduce(
     if out is None:
         raise BadInput("--out is missing: give the folder of the results, such as --out results/mine")
     entries = [find(name) for name in names]
-    from vauban.reproduce.running import Options, read_budget, read_only
+    from vauban.reproduce.budget import read_budget
+    from vauban.reproduce.running import Options, read_only
     from vauban.reproduce.running import reproduce as run
 
     _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})

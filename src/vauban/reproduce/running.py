@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +15,14 @@ from typing import Any
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.files import differences, in_turn, locked, read_json, replace_file, write_json
 from vauban.reproduce import steps as doing
-from vauban.reproduce.comparing import Opened, compare, finished, measured
+from vauban.reproduce.budget import stop_when, within
+from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_made
+from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.outcome import PAGE, Outcome, write
 from vauban.reproduce.steps import Step
 
-ABOUT, LEDGER, CHOSEN, RECIPES = "entry.json", "ledger.json", "chosen.json", "recipes"
-_LENGTHS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 
 
 @dataclass(frozen=True)
@@ -65,20 +64,6 @@ class Options:
         seeds = self.rl_seeds or (self.seeds if self.seeds > 1 else None)
         said += [f"--seeds {seeds}"] if seeds else []
         return "".join(f" {option}" for option in said)
-
-
-def read_budget(text: str | None) -> float | None:
-    """Seconds of a time such as 90s, 10m, 10min or 2h.
-
-    >>> read_budget("10m")
-    600.0
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h)", text.strip())
-    if not found or float(found[1]) <= 0:
-        raise BadInput(f"--budget {text}: a time above zero is needed, such as 90s, 10m or 2h")
-    return float(found[1]) * _LENGTHS[found[2]]
 
 
 def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
@@ -123,7 +108,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         from vauban.reproduce import learning
 
         def learn(spent: threading.Event) -> None:
-            _stop_when(spent)
+            stop_when(spent)
             learning.train_all(made, out, options)
 
         return _budgeted(out, options, learn, lambda: learning.finish(made, out, options))
@@ -141,7 +126,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
             return
         _run_all(made, listed, options, ledger, spent)
         if made.choose and options.piece is None:
-            chosen = _chosen(made, out, options)
+            chosen = choose(made, out, options.seeds)
             listed.extend(chosen)
             _run_all(made, chosen, options, ledger, spent)
 
@@ -175,7 +160,7 @@ def _budgeted(
     """
     spent = threading.Event()
     try:
-        with _within(options.budget, spent):
+        with within(options.budget, spent):
             run(spent)
     except KeyboardInterrupt:
         outcome = finish()
@@ -197,53 +182,6 @@ def steps_of(entry: Entry, out: Path, options: Options) -> list[Step]:
     return [Step(entry, out, point, seed, part) for point in points for seed in range(options.seeds)]
 
 
-def _chosen(entry: Entry, out: Path, options: Options) -> list[Step]:
-    """The runs on test inputs of the point that is best on validation inputs; the first choice of a folder is kept."""
-    with in_turn(out / CHOSEN):
-        if not (out / CHOSEN).exists():
-            with in_turn(out / PAGE):  # others may pack what is read here
-                scores = _scores(entry, out, options, Opened())
-            used = [point for point in entry.points() if Step(entry, out, point).run.exists()]  # by an earlier version
-            best = used[0] if used else json.loads(max(scores, key=lambda point: scores[point]))
-            write_json(out / CHOSEN, {"point": best, "among": scores})
-    return _choice(entry, out, options)
-
-
-def _scores(entry: Entry, out: Path, options: Options, opened: Opened) -> dict[str, float]:
-    """What every point that is finished on validation inputs has there, by the point as JSON; the mean over seeds."""
-    how, found = entry.choose, dict[str, list[float]]()
-    every = [Step(entry, out, point, seed, "validation") for point in entry.points() for seed in _seeds(out, options)]
-    for step in finished(every):
-        value, _ = measured(opened.claims(step, {}), how.get("what", "certified"), float(how.get("radius", 0)))
-        found.setdefault(json.dumps(dict(step.point)), []).append(value or 0.0)
-    return {point: sum(values) / len(values) for point, values in found.items()}
-
-
-def _choice(entry: Entry, out: Path, options: Options) -> list[Step]:
-    """The runs on test inputs of the point that was chosen; none before that."""
-    if not entry.choose or not (out / CHOSEN).exists():
-        return []
-    return [Step(entry, out, read_json(out / CHOSEN)["point"], seed) for seed in range(options.seeds)]
-
-
-def _how_chosen(entry: Entry, out: Path, options: Options, opened: Opened) -> str:
-    """A sentence on the choice of the run on test inputs; empty where there is none."""
-    if not entry.choose or not (out / CHOSEN).exists():
-        return ""
-    said, scores = read_json(out / CHOSEN), _scores(entry, out, options, opened)
-    among, own = said["among"], said["among"].get(json.dumps(said["point"]), 0.0)
-    runs = "one run" if len(among) == 1 else f"{len(among)} runs"
-    text = f"The run on test inputs was chosen by validation inputs alone, among {runs}"
-    later = {point: score for point, score in scores.items() if point not in among}
-    if not later:
-        return f"{text}."
-    better = [Step(entry, out, json.loads(point)).name for point, score in later.items() if score > own]
-    text += f"; {len(later)} more were made there later"
-    return (
-        f"{text}, of which {', '.join(better)} would have been chosen before it." if better else f"{text}, none better."
-    )
-
-
 def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
     """Pack the runs of a piece that are finished; the process that stands over the pieces compares them."""
     for step in finished(listed):
@@ -251,30 +189,24 @@ def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, led
     return Outcome(entry, out, missing=[step.name for step in listed if step not in finished(listed)])
 
 
-def _stop_when(spent: threading.Event) -> None:
-    """Stop before the next step: what just ended may have met the interrupt too late to stop for it."""
-    if spent.is_set():
-        raise KeyboardInterrupt
-
-
 def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
     for number, step in enumerate(listed, start=1):
         where = f"[{number}/{len(listed)}] {step.name}"
         if entry.kind == "commands":
-            _stop_when(spent)
+            stop_when(spent)
             options.say(f"{where}: {len(step.commands)} commands")
             with ledger.timed(step.name, "commands") as timing:
                 timing.counts = doing.run_commands(step, options.device)
             continue
         for one in () if step.sealed or step.weights.exists() else (step.first, step):
             if one is not None and not one.weights.exists():
-                _stop_when(spent)
+                stop_when(spent)
                 options.say(f"{where}: training {one.weights.name}")
                 one.weights.parent.mkdir(parents=True, exist_ok=True)
                 with in_turn(one.weights), ledger.timed(one.weights.stem, "training") as timing:
                     timing.counts = _train(one, options)
         if not step.sealed:
-            _stop_when(spent)
+            stop_when(spent)
         with ledger.timed(step.name, "certifying") as timing:
             options.say(f"{where}: certifying {step.smoothing}")
             timing.counts = doing.certify(step, options.device, options.progress)
@@ -306,7 +238,7 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
     from vauban.reproduce.pictures import draw_all
 
     outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
-    choice = _choice(entry, out, options)
+    choice = chosen_steps(entry, out, options.seeds)
     listed = list({step.run: step for step in [*listed, *choice]}.values())
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
     done = finished(every)
@@ -316,7 +248,7 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
         outcome.verified.append(_verified(step))
     outcome.missing = [step.name for step in listed if step not in done]
     outcome.missing += ["the run on test inputs"] if entry.choose and not choice else []
-    outcome.chosen = _how_chosen(entry, out, options, opened)
+    outcome.chosen = how_chosen(entry, out, options.seeds, opened)
     outcome.rows = compare(entry, every, opened)
     try:
         outcome.pictures = draw_all(entry, every, outcome.rows, opened, out) if done else []
@@ -329,19 +261,10 @@ def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Opti
 def _others(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -> list[Step]:
     """Runs of the whole grid that an earlier call made, with other points or seeds than this one."""
     parts = ("validation", "test") if entry.choose else ("test",)
-    seeds, choice = _seeds(out, options), [step.point for step in _choice(entry, out, options)]
+    seeds = seeds_made(out, options.seeds)
+    choice = [step.point for step in chosen_steps(entry, out, options.seeds)]
     every = [Step(entry, out, point, seed, part) for part in parts for point in entry.points() for seed in seeds]
     return finished([step for step in every if not entry.choose or step.part != "test" or step.point in choice])
-
-
-def _seeds(out: Path, options: Options) -> range:
-    """The seeds of this call and of earlier ones."""
-    return range(max([options.seeds, *(int(s) + 1 for s in re.findall(r"seed-(\d+)", " ".join(_folders(out))))]))
-
-
-def _folders(out: Path) -> list[str]:
-    runs = out / doing.RUNS
-    return sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
 
 
 def _verified(step: Step) -> str:
@@ -444,39 +367,6 @@ def _analytic(entry: Entry, out: Path) -> Outcome:
     outcome = Outcome(entry, out, rows, pictures)
     write(outcome)
     return outcome
-
-
-def interrupt_main() -> None:
-    """Send the main thread a SIGINT, which ends a wait for another process too."""
-    main = threading.main_thread().ident
-    if main is not None and hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, signal.SIGINT)
-    else:
-        signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
-    """Interrupt what runs inside, as Ctrl-C does, once the time is over; `spent` then says so."""
-    if seconds is None or seconds <= 0 or threading.current_thread() is not threading.main_thread():
-        if seconds is not None and seconds <= 0:
-            spent.set()
-        yield
-        return
-
-    def stop() -> None:
-        spent.set()
-        interrupt_main()
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, before)
 
 
 class _Timing:

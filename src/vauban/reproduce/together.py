@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vauban.errors import Incomplete
+from vauban.reproduce.budget import interrupt_main
 from vauban.reproduce.entry import Entry
-from vauban.reproduce.running import Options, adapted, interrupt_main, steps_of
+from vauban.reproduce.running import Options, adapted, steps_of
 
 _LEAST = 1.0
 """Seconds of a budget with which a process is still started."""
