@@ -73,7 +73,7 @@ def test_how_a_run_was_chosen_is_said(entry: Path, tmp_path: Path, monkeypatch: 
 
     assert said().endswith("by validation inputs alone, among one run.")
     scores['{"sigma": 0.25}'] = 60.0
-    assert said().endswith("among one run; 1 more were made there later, none better.")
+    assert said().endswith("among one run; 1 more made there later, none better.")
     scores['{"sigma": 0.25}'] = 61.0
     assert said().endswith("of which sigma-0.25 would have been chosen before it.")
     assert choosing.choose(made, tmp_path, 1) == [chosen]
@@ -103,7 +103,7 @@ def test_a_run_on_test_inputs_from_before_is_not_called_the_best(
     Step(made, tmp_path, {"sigma": 0.5}).run.mkdir(parents=True)
     (chosen,) = choosing.choose(made, tmp_path, 1)
     assert chosen.point == {"sigma": 0.5}
-    assert "among one run; 1 more were made there later, of which sigma-0.25" in choosing.how_chosen(
+    assert "among one run; 1 more made there later, of which sigma-0.25" in choosing.how_chosen(
         made, tmp_path, 1, Opened()
     )
 

@@ -60,7 +60,7 @@ def how_chosen(entry: Entry, out: Path, seeds: int, opened: Opened) -> str:
     if not later:
         return f"{text}."
     better = [Step(entry, out, json.loads(point)).name for point, score in later.items() if score > own]
-    text += f"; {len(later)} more were made there later"
+    text += f"; {len(later)} more made there later"
     return (
         f"{text}, of which {', '.join(better)} would have been chosen before it." if better else f"{text}, none better."
     )
