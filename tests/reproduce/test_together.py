@@ -123,7 +123,7 @@ def test_no_process_stays_behind(entry: Path, tmp_path: Path, how: signal.Signal
     started, processes = _running(entry, tmp_path / "out")
     assert processes
     os.kill(started.pid, how)
-    started.communicate(timeout=90)
+    started.communicate(timeout=240)
     assert started.returncode == (-how if how == signal.SIGKILL else 130)
     assert _gone(processes)
     assert not list((tmp_path / "out/runs").glob("*/seal.json"))

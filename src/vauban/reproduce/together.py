@@ -20,8 +20,8 @@ from vauban.reproduce.running import Options, adapted, steps_of
 
 _LEAST = 1.0
 """Seconds of a budget with which a process is still started."""
-_PATIENCE = 60.0
-"""Seconds after which a process that was interrupted is ended."""
+_PATIENCE = 20.0
+"""Seconds in which a process that was interrupted should end."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ def _start(piece: Piece, seconds: float | None) -> subprocess.Popen[str]:
 
 
 def _stop(processes: Sequence[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        process.send_signal(signal.SIGINT)
-    for process in processes:
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+    """Interrupt processes, again after a while, since one that is importing may lose an interrupt; then end them."""
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(number)
+        end = time.monotonic() + _PATIENCE
+        while any(process.poll() is None for process in processes) and time.monotonic() < end:
+            time.sleep(0.1)
 
 
 @contextmanager
