@@ -68,7 +68,7 @@ def literal(job: Job, classifier: Any, together: int) -> None:
     A few digits at a time, restart by restart; each is kept as it ends, and the same command goes on with the rest.
     """
     data = job.mnist()
-    x = torch.from_numpy(np.array(data.images)).float().to(job.device) / 255
+    x = (torch.from_numpy(np.array(data.images)).float() / 255).to(job.device)
     labels = torch.from_numpy(np.array(data.labels)).to(job.device)
     target = SmoothedTarget(classifier, x.shape[1:], votes=VOTES, confirm_votes=VOTES, abstain=ALPHA, seed=1)
     kept: dict[str, list[float | None]] = job.read("literal").get("found", {})

@@ -13,6 +13,10 @@ class BadInput(VaubanError, ValueError):
     exit_code = 2
 
 
+class RowsDiffer(BadInput):
+    """Scores depend on the row of a batch, by rounding, in a compute shape where a method needs that they do not."""
+
+
 class CannotWrite(VaubanError, OSError):
     """A write failed; the previous content is unchanged."""
 

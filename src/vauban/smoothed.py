@@ -18,7 +18,7 @@ from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, threads
 from vauban.engine.sampler import Sampler, make_sampler
 from vauban.engine.scheduler import Executor, VotingJob, current
-from vauban.errors import BadInput, RunRefused
+from vauban.errors import BadInput, RowsDiffer, RunRefused
 from vauban.files import files_sha256
 from vauban.inputs import Batch, Inputs, collect, prepare
 from vauban.laws.exact import Ballots
@@ -36,6 +36,7 @@ from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
 
 _SAMPLERS: dict[str, Callable[..., Any]] = {"exact": make_enumerator}
+_FEWER = (100, 50, 25)  # rows that are tried where scores depend on the row; they divide every look
 
 
 class SmoothedClassifier(AsModule):
@@ -44,18 +45,18 @@ class SmoothedClassifier(AsModule):
     `model`: any callable from a batch of views, float32 [rows, ...], to scores [rows, num_classes] that judges each view by
     itself, whatever else is in the batch; a module votes in evaluation mode and is left as it was. Objects with `logits`, tuples,
     and fitted classifiers of scikit-learn are understood (`vauban.wrap` for the rest). The result of `vauban.models.load` works
-    too, and knows its number of classes. `smoothing`: an object or its text. `rows`: the compute
-    shape, the number of views in a forward pass; `in_flight`: how many such shapes are made before they vote; None chooses both
-    by size (and a GPU's free memory). `block`: how many consecutive views of one input are next to each other in a shape; None
-    is the whole shape for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float" (see
-    `inputs.prepare`). `input_range`: allowed input values, None for no limit. `channels_last`: the memory layout; None takes the
-    faster one. `precision` of the network: "fp32", "tf32", "bf16" or "fp16"; views are made in float32 and cast, a module is
+    too, and knows its number of classes. `smoothing`: an object or its text. `rows`: the compute shape, the number of views in a
+    forward pass; `in_flight`: how many such shapes are made before they vote; None chooses both by size (and a GPU's free
+    memory), and fewer rows where scores depend on the row. `block`: how many consecutive views of one input are together in a
+    shape; None is the whole shape for a fixed number of votes and about 100 otherwise. `arithmetic`: "auto", "grid" or "float"
+    (see `inputs.prepare`). `input_range`: allowed input values, None for no limit. `channels_last`: the memory layout; None takes
+    the faster one. `precision` of the network: "fp32", "tf32", "bf16" or "fp16"; views are made in float32 and cast, a module is
     copied and cast; a claim in one precision does not hold in another. `compile`: use torch.compile; "tuned" also times kernels
-    for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without it. `stochastic`:
-    for a model that is random by design, "views" calls it with one view at a time, "rows" with many whose votes are
-    independent. `depends`: files that the model reads, whose hashes a run keeps. `backend`: what runs the network on the CPU,
-    "torch" (the default), "onnxruntime", "openvino" or "auto" (docs/backends.md); a resumed run keeps its own. `standardise`:
-    statistics of training data by which features are scaled before views are made (docs/tables.md); radii are in scaled units.
+    for every convolution (a minute or two on a GPU). If it fails, a warning is given and votes are cast without. `stochastic`:
+    for a model that is random by design, "views" calls it with one view at a time, "rows" with many whose votes are independent.
+    `depends`: files that the model reads, whose hashes a run keeps. `backend`: what runs the network on the CPU, "torch" (the
+    default), "onnxruntime", "openvino" or "auto" (docs/backends.md); a resumed run keeps its own. `standardise`: statistics of
+    training data by which features are scaled (docs/tables.md); radii are then in scaled units.
 
     >>> import torch, vauban as vb
     >>> above = lambda views: torch.stack([0.5 - views.mean(dim=1), views.mean(dim=1) - 0.5], dim=1)
@@ -139,8 +140,7 @@ class SmoothedClassifier(AsModule):
         votes: Any = method.empty_votes(batch.index.tolist(), None)
         vote = self._executor(on)
         with self.ready(batch.inputs):
-            sampler = self.sampler(batch.inputs, method)
-            self._rows_differ(sampler, batch, method)
+            sampler, _ = self._agreeing(batch, method)
             secret = None if law.exact else Seed.of(seed)
             for _, record, _ in vote(VotingJob(self, batch, method, sampler, secret, votes, progress, "predicting")):
                 votes.add(record)
@@ -204,8 +204,7 @@ class SmoothedClassifier(AsModule):
             law, self.num_classes, label=chosen, seconds=seconds, seed=seed, keep=keep, **asked_for
         )
         validation.check_seed_request(seed, announce, nonce_from, nonce, out, str(law.spec) if law.exact else None)
-        asked = SeedRequest(seed, nonce_from, nonce)
-        method = self._method(settings, batch)
+        asked, method = SeedRequest(seed, nonce_from, nonce), self._method(settings, batch)
         if method.endless and out is None and seconds is None:
             raise BadInput("stop=anytime has no last vote: say how many seconds it may take, or use grid or target")
         if chosen == "given" and batch.labels is None:
@@ -218,10 +217,11 @@ class SmoothedClassifier(AsModule):
             there = None if store.manifest is None else store.manifest.compute
             stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
             stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))
-            shape = {} if there is None else {"rows": there.rows, "block": there.block}
-            sampler = self.sampler(batch.inputs, method, **shape)
             secret = None if law.exact else store.seed(asked)
-            differ = self._rows_differ(sampler, batch, method) if there is None else bool(there.rows_differ)
+            if there is None:
+                sampler, differ = self._agreeing(batch, method)
+            else:
+                sampler, differ = self.sampler(batch.inputs, method, there.rows, there.block), bool(there.rows_differ)
             method = self._method(settings, batch, differ)
             store.begin(self._manifest(batch, method, sampler, secret, differ), secret, extend, asked)
             if announce:
@@ -230,9 +230,7 @@ class SmoothedClassifier(AsModule):
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
             if needed and self._rows_differ(sampler, batch, method) != differ:
-                raise RunRefused(
-                    f"{out}: scores depend on the row of a batch where they did not, or no longer: another --out"
-                )
+                raise RunRefused(f"{out}: scores depend on the row where they did not, or no longer: use another --out")
             try:
                 for _, record, _ in vote(job):
                     store.keep(record)
@@ -251,8 +249,7 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"{law.spec} is sampled: ballots need an exact smoothing, where every view votes")
         votes = method.empty_votes(batch.index.tolist(), None)
         with self.ready(batch.inputs):
-            sampler = self.sampler(batch.inputs, method)
-            sampler.probe(batch.inputs.values)
+            sampler, _ = self._agreeing(batch, method)
             for _, piece, _ in VotingJob(self, batch, method, sampler, None, votes, progress, "voting").vote_here():
                 votes.add(piece)  # type: ignore[arg-type]
         return votes.ballots(range(len(batch)))
@@ -296,12 +293,24 @@ class SmoothedClassifier(AsModule):
         proven = law if self.network.stochastic is None and not rows_differ else law.without_determinism()
         return method_for(settings, proven, self.num_classes, batch.shape, self.deviation(batch.inputs))
 
+    def _agreeing(self, batch: Batch, method: Method) -> tuple[Any, bool]:
+        """The sampler, and whether scores depend on the row; with fewer rows where the method cannot have that."""
+        sampler = self.sampler(batch.inputs, method)
+        fewer = iter(() if self.rows or self.block else (rows for rows in _FEWER if rows < sampler.rows))
+        while True:
+            try:
+                return sampler, self._rows_differ(sampler, batch, method)
+            except RowsDiffer:
+                if not (rows := next(fewer, None)):
+                    raise
+            sampler = self.sampler(batch.inputs, method, rows)
+
     def _rows_differ(self, sampler: Any, batch: Batch, method: Method, again: bool = False) -> bool:
         """Check that the base classifier judges each view by itself; whether its scores depend on the row."""
         differ = not sampler.probe(batch.inputs.values, method.shares_shapes, again)
         looks = getattr(method, "looks", [method.settings.n or 0]) if differ else []
         if any(look % sampler.rows for look in looks):
-            raise BadInput(
+            raise RowsDiffer(
                 f"the model's scores depend on the row by rounding, so every row must vote equally often: n and the looks at "
                 f"{', '.join(map(str, looks[:4]))}, … must be multiples of rows={sampler.rows}; give other rows (rows=, --rows)"
             )

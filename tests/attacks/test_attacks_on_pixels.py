@@ -9,6 +9,7 @@ from linear_worlds import linear_world
 
 from vauban.attacks.base import BaseTarget, build
 from vauban.attacks.distances import distance
+from vauban.attacks.units import Units
 from vauban.errors import BadInput
 from vauban.threats import named
 
@@ -87,3 +88,10 @@ def test_few_pixels_need_a_range_of_inputs() -> None:
     target = BaseTarget(world.model, 2, levels=None, input_range=None)
     with pytest.raises(BadInput, match="input_range"):
         build("saliency").run(target, world.x, world.labels, named("l0"), 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_pictures_on_the_grid_are_the_same_bits_on_a_gpu() -> None:
+    """A division there may be off by one unit in the last place, and then every pixel of an attacked picture had changed."""
+    every = torch.arange(256) / 255
+    assert torch.equal(Units(255).seen(every.cuda()).cpu(), every)

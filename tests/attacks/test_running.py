@@ -1,9 +1,9 @@
 """vb.attack: honest certificates raise no alarm, false ones do, and folders resume, refuse and reproduce."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from linear_worlds import linear_world
 
 import vauban as vb
 from vauban.attacks import running
+from vauban.attacks.base import Attack, Found
 from vauban.attacks.results import Attacked, InputResult, inside
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.report.attack_tables import headers, rows
@@ -55,6 +56,33 @@ def test_a_radius_too_large_raises_an_alarm_that_can_be_seen_again(tmp_path: Pat
         again = smoothed.predict(kept["images"], alpha=1e-6, progress=False, **settings)
         assert np.array_equal(again.counts, said["counts"])
         assert all(a is not None and a[0] != label for a, label in zip(again, kept["labels"], strict=True))
+
+
+@dataclass(frozen=True)
+class OtherBits(Attack):
+    """Changes one pixel, and every other number by the last bit, as a division on a GPU does."""
+
+    name: ClassVar[str] = "other-bits"
+    threats: ClassVar[tuple[str, ...]] = ("l0", "patch")
+    gradient: ClassVar[bool] = False
+
+    def attack(self, target: Any, x: torch.Tensor, labels: torch.Tensor, threat: Any, generator: Any) -> Found:
+        moved = torch.nextafter(x, torch.ones(()))
+        moved[:, :, 0, 0] = 1 - x[:, :, 0, 0].round()
+        assert (moved != x).all()
+        return Found(moved, np.full(len(x), 64.0), np.ones(len(x), dtype=np.int64))
+
+
+@pytest.mark.parametrize("threat", ["l0", "patch"])
+def test_distances_are_those_of_the_pictures_that_the_classifier_is_given(threat: str) -> None:
+    x = np.random.default_rng(3).integers(1, 255, (3, 1, 8, 8), dtype=np.uint8)
+    corner = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    with torch.no_grad():
+        corner[1].weight.zero_()
+        corner[1].weight[1, 0] = 1.0
+        corner[1].bias.copy_(torch.tensor([0.5, 0.0]))
+    found = vb.attack(corner, x, threat=threat, num_classes=2, attacks=OtherBits(), progress=False)
+    assert found.distance.tolist() == [1.0] * 3
 
 
 def test_abstentions_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:

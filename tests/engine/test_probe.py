@@ -255,6 +255,35 @@ def test_rows_that_differ_vote_equally_often() -> None:
         smoothed.certify(X, [0, 1], n=50, alpha=0.01)
 
 
+def above(most: int) -> Model:
+    """Scores depend on the row by rounding where a batch has more rows than this."""
+    return lambda views: by_row(views) if len(views) > most else plain(views)
+
+
+def test_fewer_rows_vote_where_scores_depend_on_the_row_and_none_were_asked_for(tmp_path: Path) -> None:
+    smoothed = vb.SmoothedClassifier(above(50), vb.Gaussian(sigma=0.5), num_classes=2)
+    smoothed.certify(X, [0, 1], n=1_000, alpha=0.01, seed=1, stop="grid:step=0.1", out=tmp_path / "run")
+    compute = json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]
+    assert compute["rows"] == 50
+    assert "rows_differ" not in compute
+    assert (smoothed.predict(X, n=100, seed=1).counts.sum(axis=1) == 100).all()
+    with pytest.raises(BadInput, match="need rows that agree"):
+        vb.SmoothedClassifier(above(50), vb.Gaussian(sigma=0.5), num_classes=2, rows=100).certify(
+            X, [0, 1], n=1_000, stop="grid:step=0.1"
+        )
+
+
+def test_fewer_rows_vote_in_exact_claims_too() -> None:
+    pictures = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    found = [
+        vb.SmoothedClassifier(model, "band:size=2", num_classes=2).certify(pictures, [0, 1])
+        for model in (above(25), plain)
+    ]
+    assert np.array_equal(found[0].radius, found[1].radius, equal_nan=True)
+    with pytest.raises(BadInput, match="exact claims need another compute shape"):
+        vb.SmoothedClassifier(above(20), "band:size=2", num_classes=2).certify(pictures, [0, 1])
+
+
 def test_a_rare_coin_for_a_whole_batch_is_mostly_found() -> None:
     """The check draws other coins every time; it used to draw the same forty."""
 

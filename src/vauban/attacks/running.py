@@ -256,11 +256,13 @@ class _Candidate:
 def _candidates(subject: Subject, x: torch.Tensor, found: list[Found], names: list[str]) -> list[list[_Candidate]]:
     """For each input what was found, and the same a little further in its direction where the threat is a norm, nearest first."""
     listed: list[list[_Candidate]] = [[] for _ in range(len(x))]
+    units = subject.target.units
+    own = units.read(units.given(x))  # distances are those between the inputs that the classifier is given
     for one, name in zip(found, names, strict=True):
         further = _PUSHED if subject.threat.name in NORMS and subject.target.sampled else ()
         for t in (1.0, *further):
             moved = one.x if t == 1 else subject.target.allowed(x + t * (one.x - x))
-            far = distance(x, subject.target.units.seen(moved), subject.threat)
+            far = distance(own, units.read(units.given(moved)), subject.threat)
             for i in np.flatnonzero(np.isfinite(one.distance) & ((one.distance > 0) | (t == 1))):
                 listed[i].append(_Candidate(float(far[i]), moved[i], name))
     return [sorted(candidates, key=lambda one: one.distance) for candidates in listed]

@@ -33,7 +33,7 @@ CONFIRM_ALPHA = 1e-6
 _FIRST_VOTES = 128
 _LEAD_VOTES = 64
 _LEAST_VIEWS = 4
-_NUMBERS = 2**24  # of views in one pass on a GPU; a quarter of them where gradients are kept
+_NUMBERS = 2**24  # of views in one pass on a GPU, at most
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
 fresh votes usually confirm it."""
@@ -155,7 +155,7 @@ class Target(ABC):
         features are standardised, such that they are float32 before as well."""
         if self.input_range is not None:
             x = x.clamp(*self.input_range)
-        return (x * self.levels).round() / self.levels if self.levels else self.units.seen(x)
+        return self.units.seen(x)
 
     def allow(self, views: float = math.inf, seconds: float = math.inf) -> None:
         """Let `steps` go on for this many more views and seconds."""
@@ -211,8 +211,9 @@ class SmoothedTarget(Target):
         self._all = Surrogate(
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
+        self._soft.base = self._all.base = _of_precision(self._soft.base, smoothed.network.precision, self.device)
         view = smoothed.smoothing.view_shape(shape)
-        self._rows, self._soft.rows = (_rows(view, self.device, numbers) for numbers in (_NUMBERS, _NUMBERS // 4))
+        self._rows, self._soft.rows = (_rows(view, self.device, count) for count in (_NUMBERS, _followed(self.device)))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
 
@@ -366,6 +367,21 @@ class BaseTarget(Target):
 def _rows(view: torch.Size, device: torch.device, numbers: int) -> int:
     """Views in one pass of a search: on a GPU as many as have this many numbers, since nothing here depends on the shape."""
     return choose_rows(view, device) if device.type == "cpu" else max(1, numbers // view.numel())
+
+
+def _followed(device: torch.device) -> int:
+    """Numbers of views in one pass on a GPU that keeps gradients: some 8 kB of its memory for each, a quarter of the most at
+    least."""
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    return max(_NUMBERS // 4, min(_NUMBERS, memory // 2**13))
+
+
+def _of_precision(model: Any, precision: str, device: torch.device) -> Any:
+    """A base classifier on a GPU in the 16-bit precision in which it votes, so that a search is as fast as votes are."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    if dtype is None or device.type == "cpu" or not isinstance(model, torch.nn.Module):
+        return model
+    return model.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vauban.smoothing.grid import to_unit
 from vauban.standardise import Standardisation
 
 
@@ -38,6 +39,8 @@ class Units:
         return values / self.levels if self.levels else values
 
     def seen(self, x: torch.Tensor) -> torch.Tensor:
-        """Inputs [b, ...] of a search as the classifier sees them once they are given to it: features are float32 both before
-        and after they are standardised."""
+        """Inputs [b, ...] of a search as the classifier sees them once they are given to it: 8-bit pictures on their grid, with
+        the same bits on every device; features float32 both before and after they are standardised."""
+        if self.levels is not None:
+            return to_unit((x * self.levels).round(), self.levels)
         return x if self.by is None else self.read(self.given(x)).to(x.device)

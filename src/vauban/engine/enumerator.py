@@ -23,7 +23,7 @@ from vauban.engine.network import (
 )
 from vauban.engine.sampler import Answer, choose_in_flight, choose_rows
 from vauban.engine.scheduler import sent
-from vauban.errors import BadInput, VaubanError
+from vauban.errors import BadInput, RowsDiffer, VaubanError
 from vauban.inputs import Inputs, kept_for
 from vauban.laws.exact import ExactLaw
 from vauban.methods import ExactMethod
@@ -171,7 +171,7 @@ class Enumerator:
         with torch.inference_mode():
             if not check_independence(reordered, self.rows, self.network.model, refuse_nan, earlier=earlier):
                 earlier.clear()
-                raise BadInput(
+                raise RowsDiffer(
                     f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "
                     "arithmetic: exact claims need another compute shape (rows=, --rows), for example 25, 50 or 100"
                 )

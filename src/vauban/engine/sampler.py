@@ -24,7 +24,7 @@ from vauban.engine.network import (
 )
 from vauban.engine.random_models import check_dispersion, seeded_generators
 from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work, sent
-from vauban.errors import BadInput, VaubanError
+from vauban.errors import BadInput, RowsDiffer, VaubanError
 from vauban.inputs import Inputs, kept_for
 from vauban.methods import Method, SampledMethod
 from vauban.seed import Seed
@@ -244,7 +244,7 @@ class Sampler:
             self._programs["rows agree"] = self._rows_agree(inputs)
         agree: bool = self._programs["rows agree"]
         if not agree and (rows_must_agree or self.blocks > 1):
-            raise BadInput(
+            raise RowsDiffer(
                 f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its arithmetic: "
                 "votes that stop early, and inputs that share a shape, need rows that agree. Give another shape (rows=, --rows), "
                 f"or a fixed number of votes with block={self.rows} (stop=fixed, --block {self.rows})"
