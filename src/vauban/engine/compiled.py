@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from vauban.engine.backends.protocol import installed
 from vauban.engine.network import votes_of
 from vauban.seed import Seed
 from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Program = Callable[..., Any]
 
+_LARGE = 2**16  # numbers of a picture from which on its noise is written by a kernel of its own
 _SMALL = 2**22  # up to this many numbers in a shape, launching kernels one by one dominates the time
 
 
@@ -58,6 +60,14 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     """One program from pictures [blocks, ...], addresses and keys to (votes, scores)."""
     if sampler.network.runner is not None:
         return _by_runner(sampler, pictures)
+    if _written_apart(sampler, pictures):
+        from vauban.engine.fusing.noise import WrittenViews
+
+        made, votes = (
+            WrittenViews(sampler, pictures.shape[1:]),
+            compiled(sampler.votes_and_scores, how=sampler.compiled),
+        )
+        return lambda *arguments: votes(made(*arguments))
     views = traced(sampler, pictures)
 
     def votes_and_scores(some: torch.Tensor, at: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,6 +83,13 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
         return program(*arguments)
 
     return replayed
+
+
+def _written_apart(sampler: Sampler, pictures: torch.Tensor) -> bool:
+    """Whether a kernel of its own writes views: for packed noise on large pictures it is faster than what the compiler makes."""
+    large = pictures.dim() == 4 and pictures[0].numel() >= _LARGE and sampler.device.type == "cuda"
+    noise = sampler.smoothing.packed(sampler.levels) if large and sampler.levels is not None else None
+    return noise is not None and installed("triton")
 
 
 def _by_runner(sampler: Sampler, pictures: torch.Tensor) -> Program:

@@ -23,7 +23,8 @@ class Entry:
 
     A number v of channel c is written as v * scale[c] + shift[c], float32 [channels]. `stride`: the side of the blocks of
     pixels whose numbers become channels; `pads`: zeros left, right, above and below, before blocks are made. `by_kernel`: one
-    kernel writes them.
+    kernel writes them. `layout` in memory: "blocks", padded for tensor cores; or views as they are, "last" with channels last or
+    "first" with channels first, where the stride is 1 and nothing is padded.
     """
 
     shape: tuple[int, int, int]
@@ -32,6 +33,7 @@ class Entry:
     scale: Tensor
     shift: Tensor
     by_kernel: bool = False
+    layout: str = "blocks"
 
     @property
     def written(self) -> tuple[int, int, int]:
@@ -39,10 +41,13 @@ class Entry:
         channels, height, width = self.shape
         left, right, top, bottom = self.pads
         wide = channels * self.stride**2
-        return (height + top + bottom) // self.stride, (width + left + right) // self.stride, wide + -wide % WHOLE
+        wide += -wide % WHOLE if self.layout == "blocks" else 0
+        return (height + top + bottom) // self.stride, (width + left + right) // self.stride, wide
 
     def buffer(self, rows: int, dtype: torch.dtype) -> Tensor:
-        """Zeros for `rows` views, [rows, channels of a block, height, width] in blocks; channels last in memory."""
+        """Zeros for `rows` views, [rows, channels of a block, height, width] in blocks."""
+        if self.layout == "first":
+            return torch.zeros(rows, *self.shape, dtype=dtype, device=self.scale.device)
         return torch.zeros(rows, *self.written, dtype=dtype, device=self.scale.device).permute(0, 3, 1, 2)
 
     def write(self, views: Tensor, out: Tensor) -> None:
@@ -53,7 +58,8 @@ class Entry:
             kernels.write(self, views, out)
         else:
             scaled = torch.addcmul(self.shift[:, None, None], views, self.scale[:, None, None])
-            out.copy_(by_blocks(functional.pad(scaled, self.pads), self.stride))
+            padded = functional.pad(scaled, self.pads)
+            out.copy_(by_blocks(padded, self.stride) if self.layout == "blocks" else padded)
 
 
 def with_entry(module: fx.GraphModule, shape: Sequence[int]) -> Entry | None:

@@ -1,4 +1,4 @@
-"""Triton kernels of fused networks: Gaussian views written where the first convolution reads them, and a max-pool."""
+"""Triton kernels: Gaussian views written where and how a network reads them, and a max-pool for fused networks."""
 
 from __future__ import annotations
 
@@ -18,24 +18,32 @@ if TYPE_CHECKING:
     from vauban.engine.fusing.entry import Entry
 
 _WORDS = 1024  # words of a tile of the noise kernel; the place of one within it fits into 16 bits
-_CUT = 64  # numbers that the search takes at a time
+_CUT = 32  # numbers that the search takes at a time
 _NUMBERS = 1024  # numbers of a tile of the other kernels
 _REST = tl.constexpr(BITS - GUIDE_BITS)
 _LOW = tl.constexpr((1 << BITS - GUIDE_BITS) - 1)
 
 
 @triton.jit
+def _offset(  # type: ignore[no-untyped-def]
+    channel, pixel, C: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    ACROSS: tl.constexpr, WIDE: tl.constexpr, PLANE: tl.constexpr,
+):  # fmt: skip
+    """Where a number of a view is in its part of an entry's buffer."""
+    y, x = pixel // W + TOP, pixel % W + LEFT
+    return ((y // S) * ACROSS + x // S) * WIDE + ((y % S) * S + x % S) * C + channel * PLANE
+
+
+@triton.jit
 def _put(  # type: ignore[no-untyped-def]
     out, scale, shift, row, number, value, known,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr,
+    ACROSS: tl.constexpr, WIDE: tl.constexpr, PLANE: tl.constexpr, ROW: tl.constexpr,
 ):  # fmt: skip
     """Write float32 values as the numbers (channel, then height, then width) of views into an entry's buffer."""
     channel, pixel = number // (H * W), number % (H * W)
-    y, x = pixel // W + TOP, pixel % W + LEFT
     value = value * tl.load(scale + channel, mask=known, other=0.0) + tl.load(shift + channel, mask=known, other=0.0)
-    inside = ((y % S) * S + x % S) * C + channel
-    at = ((row * DOWN + y // S) * ACROSS + x // S) * WIDE + inside
+    at = row * ROW + _offset(channel, pixel, C, W, S, TOP, LEFT, ACROSS, WIDE, PLANE)
     tl.store(out + at, value.to(out.dtype.element_ty), mask=known)
 
 
@@ -43,13 +51,13 @@ def _put(  # type: ignore[no-untyped-def]
 def _write(  # type: ignore[no-untyped-def]
     views, scale, shift, out,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    ACROSS: tl.constexpr, WIDE: tl.constexpr, PLANE: tl.constexpr, ROW: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     number = tl.program_id(1) * B + tl.arange(0, B)
     known = number < C * H * W
     value = tl.load(views + row * (C * H * W) + number, mask=known, other=0.0).to(tl.float32)
-    _put(out, scale, shift, row, number, value, known, C, H, W, S, TOP, LEFT, DOWN, ACROSS, WIDE)
+    _put(out, scale, shift, row, number, value, known, C, H, W, S, TOP, LEFT, ACROSS, WIDE, PLANE, ROW)
 
 
 @triton.jit
@@ -86,9 +94,13 @@ def _word(index, first, keys, at, block, blocks):  # type: ignore[no-untyped-def
 def _noisy(  # type: ignore[no-untyped-def]
     pictures, at, keys, guide, unit, scale, shift, out, waiting, counts, blocks, size_of_block, per_view, main,
     UNDECIDED: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr,
-    LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    LEFT: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, PLANE: tl.constexpr, ROW: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Write all numbers that 16 bits decide; note the places of the others, and how many there are."""
+    """Write all numbers that 16 bits decide; note the places of the others, and how many there are.
+
+    A word decides the numbers column, main + column and 2 main + column of a view; of three channels, one pixel. Of undecided
+    ones something is written too, which `_searched` writes over.
+    """
     tile, tiles, row = tl.program_id(1), tl.num_programs(1), tl.program_id(0).to(tl.int64)
     block = row // size_of_block
     view = tl.load(at + 3 * block + 2) + row % size_of_block
@@ -97,36 +109,28 @@ def _noisy(  # type: ignore[no-untyped-def]
     words = tl.join(tl.join(c0, c2), tl.join(c1, c3)).reshape([B])
     index = tl.arange(0, B)
     column = tile * B + index
+    step, undecided = tl.load(unit), tl.zeros([B], tl.int64)
+    if C == 3:
+        pixel = out + row * ROW + _offset(0, column, C, W, S, TOP, LEFT, ACROSS, WIDE, PLANE)
     for i in tl.static_range(3):
         number = i * main + column
         known = (column < main) & (number < C * H * W)
         piece = ((words >> (48 - 16 * i)) & 0xFFFF).to(tl.int32)
         found = tl.load(guide + piece, mask=known, other=0).to(tl.int32)
-        cut = known & (found == UNDECIDED)
+        undecided |= (known & (found == UNDECIDED)).to(tl.int64) << (21 * i)
         steps = found + tl.load(pictures + block * (C * H * W) + number, mask=known, other=0).to(tl.int32)
-        value = (steps.to(tl.float64) * tl.load(unit)).to(tl.float32)
-        _put(
-            out,
-            scale,
-            shift,
-            row,
-            number,
-            value,
-            known & (found != UNDECIDED),
-            C,
-            H,
-            W,
-            S,
-            TOP,
-            LEFT,
-            DOWN,
-            ACROSS,
-            WIDE,
-        )
+        value = (steps.to(tl.float64) * step).to(tl.float32)
+        if C == 3:
+            value = value * tl.load(scale + i) + tl.load(shift + i)
+            tl.store(pixel + i * PLANE, value.to(out.dtype.element_ty), mask=known)
+        else:
+            _put(out, scale, shift, row, number, value, known, C, H, W, S, TOP, LEFT, ACROSS, WIDE, PLANE, ROW)
+    ranks, count = tl.cumsum(undecided, axis=0), tl.sum(undecided, axis=0)  # of three counts of 21 bits each
+    for i in tl.static_range(3):
         part = (row * 3 + i) * tiles + tile
-        before = tl.cumsum(cut.to(tl.int32), axis=0) - 1
-        tl.store(waiting + part * B + before, index.to(tl.int16), mask=cut)
-        tl.store(counts + part, tl.sum(cut.to(tl.int32), axis=0))
+        before = ((ranks >> (21 * i)) & 0x1FFFFF).to(tl.int32) - 1
+        tl.store(waiting + part * B + before, index.to(tl.int16), mask=((undecided >> (21 * i)) & 1) == 1)
+        tl.store(counts + part, ((count >> (21 * i)) & 0x1FFFFF).to(tl.int32))
 
 
 @triton.jit
@@ -134,21 +138,27 @@ def _searched(  # type: ignore[no-untyped-def]
     pictures, at, keys, thresholds, unit, scale, shift, out, waiting, counts, before, blocks, size_of_block, per_view, main,
     more, length, offset, tiles,
     STEPS: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, S: tl.constexpr, TOP: tl.constexpr,
-    LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, N: tl.constexpr,
+    LEFT: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, PLANE: tl.constexpr, ROW: tl.constexpr, B: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """Write the numbers that 16 bits leave undecided: the m-th of a row takes 47 more bits from the m-th of its extra words."""
-    part, row = tl.program_id(1), tl.program_id(0).to(tl.int64)
-    tile, i = part % tiles, part // tiles
+    tile, row = tl.program_id(1), tl.program_id(0).to(tl.int64)
     block = row // size_of_block
     first = (tl.load(at + 3 * block + 2) + row % size_of_block) * per_view + 1
-    place = row * (3 * tiles) + part
-    count, rank0 = tl.load(counts + place), tl.load(before + place)
-    for start in range(0, count, N):
+    place = row * (3 * tiles) + tile
+    until1 = tl.load(counts + place)
+    until2 = until1 + tl.load(counts + place + tiles)
+    until3 = until2 + tl.load(counts + place + 2 * tiles)
+    for start in range(0, until3, N):
         m = start + tl.arange(0, N)
-        known = m < count
-        column = (tile * B + tl.load(waiting + place * B + m, mask=known, other=0)).to(tl.int64)
+        known = m < until3
+        i = (m >= until1).to(tl.int32) + (m >= until2).to(tl.int32)  # which of a word's three numbers
+        m -= tl.where(i == 0, 0, tl.where(i == 1, until1, until2))
+        part = place + i * tiles
+        column = (tile * B + tl.load(waiting + part * B + m, mask=known, other=0)).to(tl.int64)
         piece = (_word(column, first, keys, at, block, blocks) >> (47 - 16 * i).to(tl.int64)) & 0xFFFF
-        extra = main + tl.minimum(rank0 + m, more - 1).to(tl.int64)
+        rank = tl.load(before + part, mask=known, other=0) + m
+        extra = main + tl.minimum(rank, more - 1).to(tl.int64)
         word = (piece << _REST) | (_word(extra, first, keys, at, block, blocks) & _LOW)
         low, high = tl.zeros([N], tl.int32), tl.full([N], 0, tl.int32) + length
         for _ in tl.static_range(STEPS):
@@ -161,7 +171,7 @@ def _searched(  # type: ignore[no-untyped-def]
         number = i * main + column
         steps = low - offset + tl.load(pictures + block * (C * H * W) + number, mask=known, other=0).to(tl.int32)
         value = (steps.to(tl.float64) * tl.load(unit)).to(tl.float32)
-        _put(out, scale, shift, row, number, value, known, C, H, W, S, TOP, LEFT, DOWN, ACROSS, WIDE)
+        _put(out, scale, shift, row, number, value, known, C, H, W, S, TOP, LEFT, ACROSS, WIDE, PLANE, ROW)
 
 
 @triton.jit
@@ -240,17 +250,19 @@ class NoiseWriter:
             UNDECIDED=int(self._noise.undecided), B=_WORDS, **places,
         )  # fmt: skip
         before = self._counts.cumsum(1, dtype=torch.int32) - self._counts
-        _searched[(self._rows, PER_WORD * self._tiles)](
+        _searched[(self._rows, self._tiles)](
             pictures, at, each, self._thresholds, self._unit, *scales, before, blocks, self._block, self._per_view, self._main,
             self._more, len(self._thresholds), self._noise.law.offset, self._tiles,
-            STEPS=len(self._thresholds).bit_length(), B=_WORDS, N=_CUT, num_warps=2, **places,
+            STEPS=len(self._thresholds).bit_length(), B=_WORDS, N=_CUT, num_warps=1, **places,
         )  # fmt: skip
 
 
 def _places(entry: Entry) -> dict[str, int]:
-    """Where numbers of a view go, as constants of a kernel."""
+    """Where numbers of a view go, as constants of a kernel: `PLANE` from channel to channel, `ROW` from view to view."""
     channels, height, width = entry.shape
     down, across, wide = entry.written
     left, _, top, _ = entry.pads
-    names = ("C", "H", "W", "S", "TOP", "LEFT", "DOWN", "ACROSS", "WIDE")
-    return dict(zip(names, (channels, height, width, entry.stride, top, left, down, across, wide), strict=True))
+    places = {"C": channels, "H": height, "W": width, "S": entry.stride, "TOP": top, "LEFT": left, "ACROSS": across}
+    if entry.layout == "first":
+        return places | {"WIDE": 1, "PLANE": height * width, "ROW": channels * height * width}
+    return places | {"WIDE": wide, "PLANE": 1, "ROW": down * across * wide}

@@ -17,10 +17,10 @@ from vauban.engine.failed_calls import reason
 from vauban.engine.fusing.entry import Entry, with_entry
 from vauban.engine.fusing.folding import CONVOLUTIONS, folded
 from vauban.engine.fusing.graph import calls, flat, value
+from vauban.engine.fusing.noise import writer
 from vauban.engine.fusing.operators import on_gpu
 from vauban.engine.network import in_precision
 from vauban.smoothing.base import Smoothing
-from vauban.smoothing.random import addressed_words
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WIDE = 64  # channels from which on cuDNN's fused convolutions are expected to be faster than compiled ones
@@ -215,7 +215,9 @@ class FusedRunner:
         def scores(pictures: Tensor, at: Tensor, keys: Tensor) -> Tensor:
             program = self._program((rows, *view))
             if key not in self._writers:
-                self._writers[key] = _writer(program, smoothing, levels, block, (pictures, at, keys))
+                assert program.entry is not None
+                about = program.entry, rows, program.laid.dtype, smoothing, levels, block
+                self._writers[key] = writer(*about, (pictures, at, keys))
             self._writers[key](pictures, at, keys, program.laid)
             return program.scores()
 
@@ -258,37 +260,6 @@ class FusedRunner:
         named, parts = f"backend {self.backend.name}", zip(views.split(_COMPARED), found.split(_COMPARED), strict=True)
         for some, scores in parts:
             refuse_other_scores(self.source, some, scores, self.precision, named)
-
-
-def _writer(
-    program: Program, smoothing: Smoothing, levels: int, block: int, first: tuple[Tensor, Tensor, Tensor]
-) -> Callable[..., None]:
-    """What writes views of pictures, addresses and keys into a program's buffer: the kernel, once it has written those of `first`
-    bit for bit as they are made without it; else, after a warning, what makes them so."""
-    entry, noise, rows = program.entry, smoothing.packed(levels), len(program.laid)
-    assert entry is not None
-    assert noise is not None
-
-    def made(pictures: Tensor, at: Tensor, keys: Tensor, out: Tensor) -> None:
-        words = addressed_words(keys, at, block, smoothing.words(pictures.shape[1:], levels))
-        entry.write(smoothing.views(pictures.repeat_interleave(block, 0), words, levels), out)
-
-    found, wanted = (entry.buffer(rows, program.laid.dtype) for _ in range(2))
-    made(*first, wanted)
-    try:
-        from vauban.engine.fusing.kernels import NoiseWriter
-
-        writer = NoiseWriter(entry, noise, levels, rows, block)
-        writer(*first, found)
-        problem = "" if torch.equal(found, wanted) else "it wrote other numbers"
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as failure:
-        problem = reason(failure)
-    if not problem:
-        return writer
-    warnings.warn(f"the kernel for noise cannot be used ({problem}): views are made without it", stacklevel=2)
-    return made
 
 
 def _widths(network: fx.GraphModule) -> list[tuple[int, int]]:
