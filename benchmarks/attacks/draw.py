@@ -49,6 +49,7 @@ CURVES = {
             "smoothed": "flow smoothing, sigma 0.01",
             "wasserstein-adversarial": "adversarially trained, Wasserstein",
             "linf-adversarial": "adversarially trained, L-infinity",
+            "linf-provable": "provably L-infinity-robust, 0.1 (interval bounds)",
             "undefended": "undefended",
             "binarised": "binarised",
         },

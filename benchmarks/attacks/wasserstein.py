@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from patches import CIFAR_RECIPE, NEARLY_CLEAN, cifar_network
 from pieces import Job, smoothed, told
 
 from vauban.attacks.baselines import BaselineRecipe
+from vauban.attacks.intervals import proven
+from vauban.attacks.results import Attacked
 from vauban.attacks.running import attack
 
-MNIST_PARTS = ("smoothed", "undefended", "binarised", "linf-adversarial", "wasserstein-adversarial")
+MNIST_PARTS = ("smoothed", "undefended", "binarised", "linf-adversarial", "linf-provable", "wasserstein-adversarial")
 CIFAR_PARTS = ("cifar-smoothed", "cifar-undefended")
 MNIST_BALL = "steps=200,radius=0.02,factor=1.25"
 CIFAR_BALL = "steps=200,radius=0.0005,factor=1.25,halvings=2"
@@ -20,6 +23,7 @@ RECIPES = {
     "undefended": BaselineRecipe(epochs=3, batch=256),
     "binarised": BaselineRecipe(epochs=3, batch=256),
     "linf-adversarial": BaselineRecipe(epochs=4, batch=256, epsilon=0.1),
+    "linf-provable": BaselineRecipe(epochs=40, batch=256, epsilon=0.1),
     "wasserstein-adversarial": BaselineRecipe(epochs=2, batch=256, epsilon=0.3, steps=3),
 }
 
@@ -60,5 +64,12 @@ def run(job: Job, part: str, together: int = 20) -> None:
         out=job.out / part,
         **options,
     )
-    job.write(part, {"ball": ball} | told(found, RADII[data_set]))
-    job.say(f"{part}: {found.attacked.sum()} attacked, median {told(found, [])['median_distance']}")
+    share = {"proven_at_0.1": proven_share(job, classifier, found, 0.1)} if part == "linf-provable" else {}
+    job.write(part, {"ball": ball} | share | told(found, RADII[data_set]))
+    job.say(f"{part}: {found.attacked.sum()} attacked, median {told(found, [])['median_distance']} {share or ''}")
+
+
+def proven_share(job: Job, network: torch.nn.Module, found: Attacked, epsilon: float) -> float:
+    """The share of the attacked digits whose label interval bounds prove for changes of each number by at most `epsilon`."""
+    x, labels = (torch.from_numpy(each[found.attacked]).to(job.device) for each in (found.originals, found.truth))
+    return float(proven(network, x / 255, labels, epsilon).float().mean())

@@ -49,6 +49,8 @@ REFERENCES = {
     "Touvron2019": "Touvron, Vedaldi, Douze, Jégou. Fixing the Train-Test Resolution Discrepancy. NeurIPS 2019.",
     "Wong2019": "Wong, Schmidt, Kolter. Wasserstein Adversarial Examples via Projected Sinkhorn Iterations. ICML 2019.",
     "Wu2020": "Wu, Wang, Yu. Stronger and Faster Wasserstein Adversarial Attacks. ICML 2020.",
+    "Gowal2018": "Gowal, Dvijotham, Stanforth, Bunel, Qin, Uesato, Arandjelovic, Mann, Kohli. On the Effectiveness of Interval "
+    "Bound Propagation for Training Verifiably Robust Models. arXiv:1810.12715, 2018.",
     "Zhang2017": "Zhang, Zuo, Chen, Meng, Zhang. Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image Denoising. "
     "IEEE Transactions on Image Processing 26(7), 2017.",
     "Salman2020": "Salman, Sun, Yang, Kapoor, Kolter. Denoised Smoothing: A Provable Defense for Pretrained Classifiers. "

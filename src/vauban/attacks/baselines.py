@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from vauban.attacks.intervals import worst_scores
 from vauban.attacks.wasserstein.transport import Window, as_planes, best_plan
 from vauban.errors import BadInput
 from vauban.inputs import LEVELS
@@ -16,15 +17,16 @@ from vauban.models.building import build
 from vauban.specs import Spec, choose
 from vauban.training.losses.attacks import Objective, gradient, same_statistics
 
-BASELINES = ("undefended", "binarised", "linf-adversarial", "wasserstein-adversarial")
+BASELINES = ("undefended", "binarised", "linf-adversarial", "linf-provable", "wasserstein-adversarial")
 
 
 @dataclass(frozen=True)
 class BaselineRecipe:
-    """How a baseline is trained: Adam at `lr` for `epochs`, on pictures that an attack of `steps` steps within `epsilon` changed.
+    """How a baseline is trained: Adam at `lr` for `epochs`, against changes within `epsilon`.
 
-    `epsilon` is in the unit of the attack: the largest change of a number (linf-adversarial), or pixels moved by the whole mass
-    (wasserstein-adversarial, ground metric l2). It grows to its value over the first half of the training.
+    `epsilon` is the largest change of a number (linf-adversarial, linf-provable), or pixels moved by the whole mass
+    (wasserstein-adversarial, ground metric l2). It grows to its value over the first half of the training. `steps`: how
+    many the attack on an adversarial baseline takes.
     """
 
     epochs: int = 5
@@ -46,8 +48,9 @@ def train_baseline(
     """Train a network on uint8 or float pictures x [n, ...] with labels [n], in place, and return the classifier of [0, 1].
 
     "undefended": plain cross-entropy. "binarised": numbers are 0 below 0.5 and 1 from there on, also at test time.
-    "linf-adversarial" and "wasserstein-adversarial": cross-entropy on adversarial pictures. The thesis takes a provably
-    L-infinity-robust network from elsewhere; projected gradient stands in for it here.
+    "linf-adversarial" and "wasserstein-adversarial": cross-entropy on adversarial pictures.
+    "linf-provable": cross-entropy on pictures and, with a weight that grows to 1/2 as epsilon grows to its value, on the
+    worst scores that interval bounds allow [Gowal2018]; the network is one of which `intervals` knows all layers.
     """
     recipe = recipe or BaselineRecipe()
     choose("baseline", name, BASELINES)
@@ -63,11 +66,15 @@ def train_baseline(
     for _ in range(recipe.epochs):
         for rows in torch.randperm(len(x), generator=random).split(recipe.batch):
             pictures, wanted = _unit(x[rows]).to(device), labels[rows].to(device)
+            grown = min(1.0, 2 * (done + 1) / steps)
             if attack is not None:
-                reached = recipe.epsilon * min(1.0, 2 * (done + 1) / steps)
-                pictures = _changed(model, pictures, wanted, attack, reached, recipe.steps)
+                pictures = _changed(model, pictures, wanted, attack, grown * recipe.epsilon, recipe.steps)
+            loss = cross_entropy(model(pictures), wanted)
+            if name == "linf-provable":
+                worst = worst_scores(model, pictures, wanted, grown * recipe.epsilon)
+                loss = (1 - grown / 2) * loss + grown / 2 * cross_entropy(worst, wanted)
             optimizer.zero_grad()
-            cross_entropy(model(pictures), wanted).backward()
+            loss.backward()
             optimizer.step()
             done += 1
     return model.eval()

@@ -19,7 +19,9 @@ from vauban.cli.common import example
 def baseline(
     name: Annotated[
         str,
-        typer.Argument(help="undefended, binarised, linf-adversarial or wasserstein-adversarial", show_default=False),
+        typer.Argument(
+            help="undefended, binarised, linf-adversarial, linf-provable or wasserstein-adversarial", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the weights, .safetensors")],
     data: common.DataOption = "mnist",
@@ -31,7 +33,7 @@ def baseline(
     lr: Annotated[float, typer.Option(help="learning rate")] = 1e-3,
     epsilon: Annotated[
         float,
-        typer.Option(help="size of the attack in training: largest change of a number, or pixels moved by the mass"),
+        typer.Option(help="size of the changes in training: largest change of a number, or pixels moved by the mass"),
     ] = 0.1,
     steps: Annotated[int, typer.Option(min=1, help="steps of the attack in training")] = 7,
     every: common.EveryOption = 1,
@@ -40,7 +42,7 @@ def baseline(
     seed: Annotated[int, typer.Option(help="seed of weights and order")] = 0,
     json: common.JsonOption = False,
 ) -> None:
-    """Train a baseline: undefended, on binarised pictures, or on attacked ones. It proves nothing."""
+    """Train a baseline: undefended, on binarised or attacked pictures, or by interval bounds. It has no certificates."""
     import torch
 
     from vauban.attacks.baselines import BASELINES, BaselineRecipe, saved_as, train_baseline
