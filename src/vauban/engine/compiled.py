@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +15,12 @@ from vauban.seed import Seed
 from vauban.smoothing.random import Stream, addressed_words, addresses, round_keys
 
 if TYPE_CHECKING:
+    from vauban.engine.enumerator import Enumerator
     from vauban.engine.sampler import Sampler
 
 Program = Callable[..., Any]
 
+PLAIN = 2**31  # numbers of views made on a GPU before it is worth compiling how they are made
 _LARGE = 2**16  # numbers of a picture from which on its noise is written by a kernel of its own
 _SMALL = 2**22  # up to this many numbers in a shape, launching kernels one by one dominates the time
 
@@ -120,6 +122,32 @@ def noise(sampler: Sampler, pictures: torch.Tensor) -> Program | None:
     except Exception:
         return None
     return program
+
+
+def exact_views(enumerator: Enumerator, first: Sequence[torch.Tensor]) -> Program | None:
+    """The program of `enumerator.views_of` for arguments of the shapes of `first`; None where it cannot be compiled or does not
+    make the same views, bit for bit and in the same layout. The manifest therefore does not mention it.
+
+    It is compared on `first` and on mirrored inputs with other words: a smoothing that computes outside torch is traced as a
+    constant, which is right for `first` alone. As in `traced`, tables are on the device before it is traced.
+    """
+
+    def views(some: torch.Tensor, place: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return enumerator.views_of(some, place, words)
+
+    some, place, words = first
+    with torch.inference_mode():
+        others = some.flip(-1), place.flip(0), (words + 1) % enumerator.views
+        wanted = [views(*arguments) for arguments in (first, others)]
+        try:
+            program = compiled(make_fx(views)(*first))
+            found = [program(*arguments) for arguments in (first, others)]
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:
+            return None
+    pairs = zip(found, wanted, strict=True)
+    return program if all(a.stride() == b.stride() and torch.equal(a, b) for a, b in pairs) else None
 
 
 def warn_not_compiled(problem: Exception) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.engine.compiled import compiled, warn_not_compiled
+from vauban.engine.compiled import PLAIN, Program, compiled, exact_views, warn_not_compiled
 from vauban.engine.failed_calls import not_comparable
 from vauban.engine.network import (
     Network,
@@ -64,7 +64,8 @@ class Enumerator:
     Shape t holds the numbers from t * rows on, the last one padded with views that are not counted. Order, resume and
     `in_flight` (how many shapes are cast before their votes are read) change nothing. `threshold`: a view votes for every class
     of at least this probability (softmax of the scores) in place of the best one. `compiled`: whether torch.compile made a
-    program of the network; "tuned" if kernels were timed first.
+    program of the network; "tuned" if kernels were timed first. (On a GPU, how views are made is compiled anyway in long runs;
+    they have the same bits.)
     """
 
     network: Network
@@ -201,22 +202,66 @@ class Enumerator:
     def _shape(self, work: ViewRange, start: int) -> torch.Tensor:
         """The views of the shape that begins with number `start`."""
         numbers = torch.arange(start, start + self.rows).clamp_(max=work.last)
-        return self._views(work.inputs, work.position, numbers)
+        return self._views(work.inputs, work.position, numbers, self._compiles_views(work.inputs))
 
-    def _views(self, inputs: torch.Tensor, position: int, numbers: torch.Tensor) -> torch.Tensor:
-        """The views of these numbers [rows], in ascending order."""
-        which = numbers // self.views - position
-        kinds, place = torch.unique_consecutive(which, return_inverse=True)
-        adjacent = int(kinds[-1] - kinds[0]) + 1 == len(kinds)
-        chosen = inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]
-        some = sent(chosen.clone(), self.device)  # streamed inputs are decoded here
-        words = sent((numbers % self.views)[:, None], self.device)
+    def _views(
+        self, inputs: torch.Tensor, position: int, numbers: torch.Tensor, compiles: bool = False
+    ) -> torch.Tensor:
+        """The views of these numbers [rows], in ascending order.
+
+        `compiles`: a compiled program makes them, for which the inputs are padded to a fixed number. More inputs do not fit it:
+        their views are made without it, as are all where it was dropped.
+        """
+        with torch.inference_mode(), self.network.making_views():
+            which = numbers // self.views - position
+            kinds, place = torch.unique_consecutive(which, return_inverse=True)
+            adjacent = int(kinds[-1] - kinds[0]) + 1 == len(kinds)
+            chosen = inputs[int(kinds[0]) : int(kinds[-1]) + 1] if adjacent else inputs[kinds]
+            some = chosen.clone().contiguous()  # streamed inputs are decoded here
+            missing = self._most_inputs - len(some)
+            if compiles and missing > 0:
+                some = torch.cat([some, some[-1:].expand(missing, *some.shape[1:])])
+            words = (numbers % self.views)[:, None]
+            arguments = [sent(part, self.device) for part in (some, place, words)]
+            program = self._program_for(arguments) if compiles and missing >= 0 else None
+            return self.views_of(*arguments) if program is None else program(*arguments)
+
+    def views_of(self, some: torch.Tensor, place: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Views [rows, ...] in the network's type and layout: row i has input `place`[i] of `some` and word `words`[i, 0]."""
         law = self.smoothing.law
         assert isinstance(law, ExactLaw)
-        with self.network.making_views():
-            if len(some) > 1:
-                some = some.index_select(0, sent(place, self.device))
-            return self.network.laid_out(self.smoothing.views(some, words, law.levels))
+        if len(some) > 1:
+            some = some.index_select(0, place)
+        return self.network.laid_out(self.smoothing.views(some, words, law.levels))
+
+    @property
+    def _most_inputs(self) -> int:
+        """The largest number of inputs of which a shape has views."""
+        return min(self.rows, self.rows // self.views + 2)
+
+    @property
+    def _may_compile_views(self) -> bool:
+        """Whether views may be made by a compiled program: on a GPU, where each operation on them is a launch and a pass over
+        memory."""
+        return self.device.type == "cuda"
+
+    def _compiles_views(self, inputs: torch.Tensor) -> bool:
+        """Whether the next shape's views are made by a program: at once where the network is compiled, else once enough of them
+        have been made."""
+        if not self._may_compile_views:
+            return False
+        made = self._kept.get("numbers", 0)
+        self._kept["numbers"] = made + self.rows * inputs.shape[1:].numel()
+        return bool(self.compiled) or made >= PLAIN
+
+    def _program_for(self, arguments: Sequence[torch.Tensor]) -> Program | None:
+        """The program that makes views from such arguments of `views_of`; None where it was dropped."""
+        some, network = arguments[0], self.network
+        key = ("views", some.shape, some.dtype, network.channels_last, network.runner is None)
+        if key not in self._kept:
+            self._kept[key] = exact_views(self, arguments)
+        found: Program | None = self._kept[key]
+        return found
 
     def _scores(self, views: torch.Tensor) -> torch.Tensor:
         with in_precision(self.network.precision, self.device):

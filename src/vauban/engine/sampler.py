@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.engine.compiled import Program, compiled, fused, noise, warn_not_compiled
+from vauban.engine.compiled import PLAIN, Program, compiled, fused, noise, warn_not_compiled
 from vauban.engine.device_memory import fitting_rows, ran_out
 from vauban.engine.network import (
     LEAST_REPEATS,
@@ -44,7 +44,6 @@ class SeededViews:
 
 Made = torch.Tensor | SeededViews | tuple[Program, torch.Tensor, torch.Tensor, torch.Tensor]
 
-_PLAIN = 2**31  # numbers of views made on a GPU before it is worth compiling the noise
 _DISPERSION_CALLS = 100  # calls by which a random base classifier is tried
 _NEAR = 100  # the block size to come close to where inputs share a shape
 
@@ -332,7 +331,7 @@ class Sampler:
             return self._cached(key, lambda: fused(self, pictures))
         made = self._programs.get("numbers", 0)
         self._programs["numbers"] = made + self.rows * pictures[0].numel()
-        return self._cached(key, lambda: noise(self, pictures)) if made >= _PLAIN else None
+        return self._cached(key, lambda: noise(self, pictures)) if made >= PLAIN else None
 
     def _cached(self, key: object, build: Callable[[], Any]) -> Any:
         return self._programs[key] if key in self._programs else self._programs.setdefault(key, build())
