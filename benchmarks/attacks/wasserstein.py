@@ -18,6 +18,8 @@ CIFAR_PARTS = ("cifar-smoothed", "cifar-undefended")
 MNIST_BALL = "steps=200,radius=0.02,factor=1.25"
 CIFAR_BALL = "steps=200,radius=0.0005,factor=1.25,halvings=2"
 RADII = {"mnist": [0.05 * i for i in range(29)], "cifar": [0.001 * i for i in range(41)]}
+SEARCH = {"mnist": {"views": 128, "votes": 1000}, "cifar": {"views": 32, "votes": 250}}
+"""Views behind a gradient, and votes that judge a step; every picture found is confirmed by `VOTES` fresh ones."""
 ALPHA, VOTES = 0.05, 10_000
 RECIPES = {
     "undefended": BaselineRecipe(epochs=3, batch=256),
@@ -54,8 +56,7 @@ def run(job: Job, part: str, together: int = 20) -> None:
         (job.cifar if data_set == "cifar" else job.mnist)(),
         threat="wasserstein-l2",
         attacks=[f"wasserstein:{ball}", f"frank-wolfe:{ball}"],
-        views=128,
-        votes=1000,
+        **SEARCH[data_set],
         confirm_votes=VOTES,
         abstain=None if options else ALPHA,
         together=together,
