@@ -172,8 +172,8 @@ class Network:
         return views if plain else views.contiguous(memory_format=torch.channels_last)
 
     def making_views(self) -> AbstractContextManager[None]:
-        """Held while views are made: with one thread where a library with threads of its own runs the network."""
-        return threads(1) if getattr(self.runner, "own_threads", False) else nullcontext()
+        """Held while views are made: with one thread on a GPU, and where a library with threads of its own runs the network."""
+        return threads(1) if self.device.type == "cuda" or getattr(self.runner, "own_threads", False) else nullcontext()
 
     def scores(self, views: torch.Tensor, num_classes: int) -> torch.Tensor:
         """Scores [rows, num_classes] of views in the network's type and layout."""
