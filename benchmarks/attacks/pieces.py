@@ -49,7 +49,7 @@ class Job:
 
     @property
     def precision(self) -> str:
-        """Of networks for MNIST: bf16 on a GPU, whose tensor cores do not compute in float32; in TF32 scores depend on the row."""
+        """Of networks for MNIST: bf16 on a GPU, whose tensor cores do not compute in float32; in TF32 rows may disagree."""
         return "bf16" if self.device.startswith("cuda") else "fp32"
 
     def say(self, text: str) -> None:

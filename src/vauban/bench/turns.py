@@ -47,8 +47,8 @@ def _clock(function: Callable[[int], None], shapes: int, device: torch.device) -
 
 
 def _slice(function: Callable[[int], None], seconds: float, device: torch.device) -> int:
-    """The number of shapes that takes about `seconds`, measured after a warm-up: on a GPU of more shapes than are in flight, where
-    each takes less than a tenth of a second, since the first ones allocate the host's memory."""
+    """The number of shapes that takes about `seconds`, measured after a warm-up: on a GPU of many shapes where they are
+    quick, since memory of the host is still allocated in the first ones, and a compiler may still be busy."""
     _clock(function, 2, device)
     if device.type == "cuda" and _clock(function, 2, device) < 0.2:
         _clock(function, _WARM_UP, device)
