@@ -23,6 +23,8 @@ class Curves:
     sizes: tuple[float, ...]
 
 
+ROUNDING = 2e-7
+"""Of distances between 8-bit pictures as float32 numbers."""
 WASSERSTEIN = "1-Wasserstein distance, ground metric l2"
 LINF = "L-infinity distance"
 COLUMNS = "columns of 4, threshold 0.3"
@@ -109,7 +111,7 @@ def on_common(said: dict[str, Any], those: set[int]) -> dict[str, Any]:
     curve = [
         {
             "radius": point["radius"],
-            "under_attack": sum(right and d > point["radius"] + 1e-12 for right, d in far) / len(far),
+            "under_attack": sum(right and d > point["radius"] + ROUNDING for right, d in far) / len(far),
         }
         for point in said["curve"]
     ]
@@ -191,10 +193,15 @@ def patch_rows(folder: Path) -> list[str]:
     for piece in ("figure-6.7", "figure-6.7-cifar"):
         for file in sorted((folder / piece).glob("*-patch.json")):
             said = json.loads(file.read_text())
-            clean, five = said["curve"]
-            share = [
-                f"{100 * value:.1f} %" for value in (clean["under_attack"], five["under_attack"], five["certified"])
+            clean, five = (point["under_attack"] for point in said["curve"])
+            certified = [
+                label == truth and radius is not None and radius >= 5
+                for label, truth, radius, tried in zip(
+                    said["label"], said["truth"], said["radius"], said["tried"], strict=True
+                )
+                if tried
             ]
+            share = [f"{100 * value:.1f} %" for value in (clean, five, sum(certified) / len(certified))]
             rows.append([file.stem.removesuffix("-patch"), said["attacked"], *share])
     return table("classifier | attacked | right | under a 5 x 5 patch | certified at 5", rows)
 
