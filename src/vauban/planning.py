@@ -155,8 +155,7 @@ def _tests(method: Method) -> dict[str, Any]:
 def votes_per_second(smoothed: SmoothedClassifier, inputs: Inputs, method: Method, seconds: float) -> float:
     """Cast votes for about `seconds`, after a warm-up, and return the rate."""
     with smoothed.ready(inputs):
-        sampler = smoothed.sampler(inputs, method)
-        sampler.probe(inputs.values)
+        sampler, _ = smoothed.agreeing_sampler(inputs, method)
         if isinstance(sampler, Enumerator):
             return _listed_per_second(sampler, inputs, seconds)
         return _sampled_per_second(sampler, inputs, seconds)

@@ -140,7 +140,7 @@ class SmoothedClassifier(AsModule):
         votes: Any = method.empty_votes(batch.index.tolist(), None)
         vote = self._executor(on)
         with self.ready(batch.inputs):
-            sampler, _ = self._agreeing(batch, method)
+            sampler, _ = self.agreeing_sampler(batch.inputs, method)
             secret = None if law.exact else Seed.of(seed)
             for _, record, _ in vote(VotingJob(self, batch, method, sampler, secret, votes, progress, "predicting")):
                 votes.add(record)
@@ -219,7 +219,7 @@ class SmoothedClassifier(AsModule):
             stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))
             secret = None if law.exact else store.seed(asked)
             if there is None:
-                sampler, differ = self._agreeing(batch, method)
+                sampler, differ = self.agreeing_sampler(batch.inputs, method)
             else:
                 sampler, differ = self.sampler(batch.inputs, method, there.rows, there.block), bool(there.rows_differ)
             method = self._method(settings, batch, differ)
@@ -229,7 +229,7 @@ class SmoothedClassifier(AsModule):
             method, votes = store.record.method, store.record.votes
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
-            if needed and self._rows_differ(sampler, batch, method) != differ:
+            if needed and self._rows_differ(sampler, batch.inputs, method) != differ:
                 raise RunRefused(f"{out}: scores depend on the row where they did not, or no longer: use another --out")
             try:
                 for _, record, _ in vote(job):
@@ -238,7 +238,7 @@ class SmoothedClassifier(AsModule):
                 if not method.endless:
                     raise
             if needed:
-                self._rows_differ(sampler, batch, method, again=True)
+                self._rows_differ(sampler, batch.inputs, method, again=True)
             return store.finish(picture)
 
     def ballots(self, x: Any, progress: Any = False) -> Ballots:
@@ -249,7 +249,7 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"{law.spec} is sampled: ballots need an exact smoothing, where every view votes")
         votes = method.empty_votes(batch.index.tolist(), None)
         with self.ready(batch.inputs):
-            sampler, _ = self._agreeing(batch, method)
+            sampler, _ = self.agreeing_sampler(batch.inputs, method)
             for _, piece, _ in VotingJob(self, batch, method, sampler, None, votes, progress, "voting").vote_here():
                 votes.add(piece)  # type: ignore[arg-type]
         return votes.ballots(range(len(batch)))
@@ -293,21 +293,21 @@ class SmoothedClassifier(AsModule):
         proven = law if self.network.stochastic is None and not rows_differ else law.without_determinism()
         return method_for(settings, proven, self.num_classes, batch.shape, self.deviation(batch.inputs))
 
-    def _agreeing(self, batch: Batch, method: Method) -> tuple[Any, bool]:
+    def agreeing_sampler(self, inputs: Inputs, method: Method) -> tuple[Any, bool]:
         """The sampler, and whether scores depend on the row; with fewer rows where the method cannot have that."""
-        sampler = self.sampler(batch.inputs, method)
+        sampler = self.sampler(inputs, method)
         fewer = iter(() if self.rows or self.block else (rows for rows in _FEWER if rows < sampler.rows))
         while True:
             try:
-                return sampler, self._rows_differ(sampler, batch, method)
+                return sampler, self._rows_differ(sampler, inputs, method)
             except RowsDiffer:
                 if not (rows := next(fewer, None)):
                     raise
-            sampler = self.sampler(batch.inputs, method, rows)
+            sampler = self.sampler(inputs, method, rows)
 
-    def _rows_differ(self, sampler: Any, batch: Batch, method: Method, again: bool = False) -> bool:
+    def _rows_differ(self, sampler: Any, inputs: Inputs, method: Method, again: bool = False) -> bool:
         """Check that the base classifier judges each view by itself; whether its scores depend on the row."""
-        differ = not sampler.probe(batch.inputs.values, method.shares_shapes, again)
+        differ = not sampler.probe(inputs.values, method.shares_shapes, again)
         looks = getattr(method, "looks", [method.settings.n or 0]) if differ else []
         if any(look % sampler.rows for look in looks):
             raise RowsDiffer(

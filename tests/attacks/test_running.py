@@ -14,6 +14,7 @@ import vauban as vb
 from vauban.attacks import running
 from vauban.attacks.base import Attack, Found
 from vauban.attacks.results import Attacked, InputResult, inside
+from vauban.attacks.targets import _of_precision
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.report.attack_tables import headers, rows
 from vauban.threats import L0, L2
@@ -278,3 +279,27 @@ def test_what_is_inside_depends_on_the_ball() -> None:
     distance, radius = np.array([1.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.5, 1.5, np.nan])
     assert inside(distance, radius, L2).tolist() == [False, True, False, False]
     assert inside(distance, radius, L0).tolist() == [True, True, False, False]
+
+
+class Viewing(torch.nn.Module):
+    """Works in the plain layout alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(144, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).view(len(x), -1))
+
+
+def test_a_search_on_a_gpu_follows_the_model_in_the_precision_and_layout_in_which_it_works() -> None:
+    """Tried without a GPU: the device only says whether."""
+    flat = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 2))
+    view, gpu = torch.Size((3, 8, 8)), torch.device("cuda")
+    for model, last in ((flat, True), (Viewing(), False)):
+        made = _of_precision(model, "bf16", view, gpu)
+        weight = next(made.parameters())
+        assert weight.dtype == torch.bfloat16
+        assert weight.is_contiguous(memory_format=torch.channels_last) is last
+        assert made(torch.rand(5, *view, dtype=torch.bfloat16)).shape == (5, 2)
+    assert next(_of_precision(torch.nn.Linear(3, 2), "fp32", torch.Size((3,)), gpu).parameters()).dtype == torch.float32

@@ -267,6 +267,7 @@ def test_fewer_rows_vote_where_scores_depend_on_the_row_and_none_were_asked_for(
     assert compute["rows"] == 50
     assert "rows_differ" not in compute
     assert (smoothed.predict(X, n=100, seed=1).counts.sum(axis=1) == 100).all()
+    assert smoothed.plan(X, n=1_000, alpha=0.01, stop="grid:step=0.1", seconds=0.1).votes_per_second > 0
     with pytest.raises(BadInput, match="need rows that agree"):
         vb.SmoothedClassifier(above(50), vb.Gaussian(sigma=0.5), num_classes=2, rows=100).certify(
             X, [0, 1], n=1_000, stop="grid:step=0.1"

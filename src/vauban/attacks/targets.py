@@ -23,6 +23,7 @@ from vauban.errors import BadInput, VaubanError
 from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import Law
+from vauban.models.layouts import same_scores, trial_scores, trial_views
 from vauban.smoothed import SmoothedClassifier
 from vauban.standardise import Standardisation
 from vauban.surrogate import Surrogate
@@ -211,8 +212,8 @@ class SmoothedTarget(Target):
         self._all = Surrogate(
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
-        self._soft.base = self._all.base = _of_precision(self._soft.base, smoothed.network.precision, self.device)
         view = smoothed.smoothing.view_shape(shape)
+        self._soft.base = self._all.base = _of_precision(self._soft.base, smoothed.network.precision, view, self.device)
         self._rows, self._soft.rows = (_rows(view, self.device, count) for count in (_NUMBERS, _followed(self.device)))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
@@ -376,12 +377,21 @@ def _followed(device: torch.device) -> int:
     return max(_NUMBERS // 4, min(_NUMBERS, memory // 2**13))
 
 
-def _of_precision(model: Any, precision: str, device: torch.device) -> Any:
-    """A base classifier on a GPU in the 16-bit precision in which it votes, so that a search is as fast as votes are."""
+def _of_precision(model: Any, precision: str, view: torch.Size, device: torch.device) -> Any:
+    """A base classifier on a GPU in the 16-bit precision in which it votes, so that a search is as fast as votes are; channels
+    last where it takes pictures and works so."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     if dtype is None or device.type == "cpu" or not isinstance(model, torch.nn.Module):
         return model
-    return model.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.to(dtype)
+    own = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if len(view) == 3 and own is not None:
+        views = trial_views(view, own)
+        plain = trial_scores(model, views)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if not same_scores(plain, trial_scores(model, views)):
+            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return model
 
 
 def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:
