@@ -22,6 +22,7 @@ from vauban.errors import BadInput, Lie, MissingExtra, RunRefused
 from vauban.inputs import Inputs
 from vauban.methods import CertifySettings, Method, method_for
 from vauban.replay import replay
+from vauban.report.summary import title_of
 from vauban.runs.verify import verify_run
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
@@ -131,6 +132,18 @@ def test_bf16_is_computed_by_openvino_or_refused() -> None:
         return
     mine.certify(PICTURES, TRUTH, seed=1, **SETTINGS)
     assert mine.network.runner.describe()["precision"] == "bf16"
+
+
+def test_bf16_on_a_cpu_is_computed_by_openvino_unless_something_is_asked_for(tmp_path: Path) -> None:
+    needs("openvino", "onnx", "onnxscript")
+    mine = smoothed(None, precision="bf16")
+    if "bf16" in choice.OpenVINO().precisions():
+        certs = mine.certify(PICTURES, TRUTH, seed=1, out=tmp_path / "run", **SETTINGS)
+        assert manifest(tmp_path / "run")["compute"]["backend"]["name"] == "openvino"
+        assert title_of(certs).endswith(", bf16 by openvino")
+    for asked in (smoothed("torch", precision="bf16"), smoothed(None, precision="bf16", compile=True), smoothed(None)):
+        with asked.ready(asked.prepare(PICTURES)):
+            assert asked.network.runner is None
 
 
 class _Chooses(torch.nn.Module):

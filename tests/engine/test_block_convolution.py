@@ -146,7 +146,7 @@ def test_each_device_and_precision_has_its_layout(
     strides = [part.weight.stride() for part in module.modules() if isinstance(part, nn.Conv2d)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_module, "check_precision", lambda precision, device: precision)
-        network, flat = (Network(module, torch.device(device), precision) for _ in range(2))
+        network, flat = (Network(module, torch.device(device), precision, backend="torch") for _ in range(2))
     network.prepare((3, 64, 64))
     assert network.channels_last == channels_last
     assert network.by_blocks == by_blocks

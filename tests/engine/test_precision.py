@@ -33,7 +33,7 @@ def test_bf16_is_the_network_cast_and_the_views_cast_after_they_are_made() -> No
 
     spy, counts = Spy(), {}
     for precision in ("fp32", "bf16"):
-        smoothed = SmoothedClassifier(spy, SPEC, num_classes=3, precision=precision)
+        smoothed = SmoothedClassifier(spy, SPEC, num_classes=3, precision=precision, backend="torch")
         counts[precision] = smoothed.certify(PICTURES, [0, 1, 2], n=100, seed=3, alpha=0.01).counts
     assert {p.dtype for p in spy.parameters()} == {torch.float32}  # what was given is left alone
     assert torch.equal(seen["torch.bfloat16"], seen["torch.float32"].bfloat16())

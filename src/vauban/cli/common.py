@@ -34,12 +34,16 @@ debug: ContextVar[bool] = ContextVar("debug", default=False)
 
 
 def _yield_cores(value: str | None) -> str | None:
-    """Let waiting threads of torch sleep where another library runs the network (a backend, an .onnx file).
+    """Let waiting threads of torch sleep where another library runs the network (a backend, an .onnx file, bf16).
 
     By default they spin for a while after each operation, and take the cores from that library's threads: small networks then
     have half of their speed. OpenMP reads the variable when torch is loaded; one that the user has set stays.
     """
-    if value and (value in ("openvino", "onnxruntime", "auto") or ".onnx" in value) and "torch" not in sys.modules:
+    if (
+        value
+        and (value in ("openvino", "onnxruntime", "auto", "bf16") or ".onnx" in value)
+        and "torch" not in sys.modules
+    ):
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return value
 
@@ -125,7 +129,8 @@ StochasticOption = Annotated[
 PrecisionOption = Annotated[
     str,
     typer.Option(
-        help="precision of the network: fp32, tf32 (NVIDIA), bf16 or fp16; a certificate holds only for its own precision"
+        callback=_yield_cores,
+        help="precision of the network: fp32, tf32 (NVIDIA), bf16 or fp16; a certificate holds only for its own precision",
     ),
 ]
 BackendOption = Annotated[
@@ -133,7 +138,8 @@ BackendOption = Annotated[
     typer.Option(
         callback=_yield_cores,
         help="what runs the network: torch, fused (its graph with folded batch norms), on the CPU onnxruntime or openvino, or "
-        "auto (the first that can); it is part of the claim [torch; of a resumed run: its own; for .onnx files: auto]",
+        "auto (the first that can); it is part of the claim [torch; of a resumed run: its own; for .onnx files, and for bf16 on "
+        "the CPU: auto]",
     ),
 ]
 CompileOption = Annotated[

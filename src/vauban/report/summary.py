@@ -90,7 +90,10 @@ def title_of(certs: Certificates) -> str:
     about = f"{certs.law.spec}" if record is None else f"{record.manifest.data.spec}, {record.manifest.smoothing}"
     title = f"{about}, {certs.votes_per_input:,.0f} votes per input"
     stop = None if record is None else record.manifest.settings.stop
-    return title + (", exact" if certs.exact else "" if stop in (None, "fixed") else f", {stop}")
+    title += ", exact" if certs.exact else "" if stop in (None, "fixed") else f", {stop}"
+    if record is None or record.manifest.compute.backend is None:
+        return title
+    return f"{title}, {record.manifest.compute.precision} by {record.manifest.backend}"
 
 
 def headers(summary: dict[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | 
 
     A network for which nothing was asked keeps its run's backend, and so does one with "auto".
     """
-    asked = _asked(network, of_run)
+    asked = _asked(network, compile, of_run)
     if asked == FUSED or (asked == "auto" and _may_fuse(network)):
         return _fused(network, optional=asked == "auto")
     obstacle = "" if asked == "torch" else _obstacle(network, compile)
@@ -49,7 +49,8 @@ def runner_for(network: Network, compile: bool, of_run: str | None) -> Runner | 
     return _kept(network, found, optional=asked == "auto" and not isinstance(network.source, OnnxNetwork))
 
 
-def _asked(network: Network, of_run: str | None) -> str:
+def _asked(network: Network, compile: bool, of_run: str | None) -> str:
+    """The backend that was asked for, or the run's; else torch, but for bf16 on a CPU, where torch is the slower one."""
     asked, source = network.backend, network.source
     if asked in (None, "auto") and of_run is not None:
         asked = of_run
@@ -57,7 +58,8 @@ def _asked(network: Network, of_run: str | None) -> str:
         if asked in ("torch", FUSED):
             raise BadInput(f"{source.name} is an ONNX file: give --backend onnxruntime, openvino or auto")
         return asked or "auto"
-    return asked or "torch"
+    chooses = network.precision == "bf16" and network.device.type == "cpu" and not compile
+    return asked or ("auto" if chooses else "torch")
 
 
 def _may_fuse(network: Network) -> bool:
