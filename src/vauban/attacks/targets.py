@@ -33,6 +33,7 @@ VIEWS, VOTES, CONFIRM_VOTES = 64, 1_000, 10_000
 CONFIRM_ALPHA = 1e-6
 _FIRST_VOTES = 128
 _LEAD_VOTES = 64
+_MANY = 4 * _FIRST_VOTES  # views of an exact smoothing of which some vote first
 _LEAST_VIEWS = 4
 _NUMBERS = 2**24  # of views in one pass on a GPU, at most
 _AHEAD = 3.0
@@ -184,8 +185,9 @@ class Target(ABC):
 class SmoothedTarget(Target):
     """A smoothed classifier, attacked through `views` views of common noise for gradients and `votes` for hard labels.
 
-    Exact smoothings: every view votes. `smoothed` decides about fresh votes, in its own precision and shape. `abstain`: the
-    alpha of a classifier whose abstentions, with `confirm_votes` votes, count as adversarial; None: only another answer does.
+    Exact smoothings: every view votes; of many views some vote first, and the others where these leave the label in doubt.
+    `smoothed` decides about fresh votes, in its own precision and shape. `abstain`: the alpha of a classifier whose abstentions,
+    with `confirm_votes` votes, count as adversarial; None: only another answer does.
     """
 
     def __init__(
@@ -250,19 +252,31 @@ class SmoothedTarget(Target):
         return self._votes(x, self._all.words(x))
 
     def adversarial(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        words = self._all.words(x)
-        if not self.sampled:
-            return self._outside_top(self._votes(x, words), labels)
-        first = self._votes(x, words[:_FIRST_VOTES])
-        open_ = self._lead(first, labels) > -_AHEAD
-        if len(words) > _FIRST_VOTES and bool(open_.any()):
-            first[open_] += self._votes(x[open_], words[_FIRST_VOTES:])
-        return open_ & (self._lead(first, labels) > self._needed)
+        first, rest = self._split(self._all.words(x), _FIRST_VOTES)
+        counts = self._votes(x, first)
+        if not self.sampled and not len(rest):
+            return self._outside_top(counts, labels)
+        open_ = self._lead(counts, labels) > -_AHEAD
+        if len(rest) and bool(open_.any()):
+            counts[open_] += self._votes(x[open_], rest)
+        beyond = self._lead(counts, labels) > self._needed if self.sampled else self._outside_top(counts, labels)
+        return open_ & beyond
+
+    def _split(self, words: torch.Tensor, some: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The words of the first views to vote, and of the others: the first `some`; of an exact smoothing all, or, where they
+        are many, some that are evenly spread."""
+        if self.sampled:
+            return words[:some], words[some:]
+        if len(words) <= _MANY:
+            return words, words[:0]
+        first = torch.zeros(len(words), dtype=torch.bool, device=words.device)
+        first[:: len(words) // some] = True
+        return words[first], words[~first]
 
     def lead(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        words = self._all.words(x)
-        if self.sampled:
-            return self._lead(self._votes(x, words[:_LEAD_VOTES]), labels) + _AHEAD
+        words, rest = self._split(self._all.words(x), _LEAD_VOTES)
+        if self.sampled or len(rest):
+            return self._lead(self._votes(x, words), labels) + _AHEAD
         counts = self._votes(x, words)
         lead = self._lead(counts, labels)
         return torch.where(self._outside_top(counts, labels), lead.clamp(min=1e-9), lead.clamp(max=0))
