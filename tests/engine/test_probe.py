@@ -12,10 +12,10 @@ import torch
 
 import vauban as vb
 from vauban.engine import network
-from vauban.engine.network import generator_states
 from vauban.engine.random_models import check_dispersion
 from vauban.errors import BadInput, RunRefused
 from vauban.methods import CertifySettings
+from vauban.models.unchanged import generator_states
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 PROBE_SECONDS = 2.0  # as outside of tests, where a model is asked the same up to 20 times
@@ -378,3 +378,51 @@ def test_a_model_that_exact_claims_refused_is_refused_again() -> None:
     for _ in range(2):
         with pytest.raises(BadInput, match="depends on the other views"):
             smoothed.certify(pictures, [0, 1])
+
+
+class StaysTraining(torch.nn.Module):
+    """A normalisation layer that keeps training whatever mode is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2)
+
+    def train(self, mode: bool = True) -> "StaysTraining":
+        return super().train(True)
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(views)).mean(dim=(2, 3))
+
+
+class SetUpByItsFirstBatch(torch.nn.Module):
+    """As layers of flows do: mean and scale are those of the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.shift, self.known = torch.nn.Conv2d(1, 2, 3), torch.nn.Parameter(torch.zeros(2)), False
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        found = self.conv(views).mean(dim=(2, 3))
+        if not self.known:
+            self.shift.data.copy_(-found.mean(dim=0).detach())
+            self.known = True
+        return found + self.shift
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_that_its_first_call_changes_is_refused(precision: str) -> None:
+    """It was called once to choose a layout, before anything was compared, and certified with what that call had made of it."""
+    pictures = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    options = {"num_classes": 2, "precision": precision, "backend": "torch"}
+    with pytest.raises(BadInput, match="a call changes the model's parameter shift"):
+        vb.SmoothedClassifier(SetUpByItsFirstBatch(), "gaussian:sigma=0.5", **options).certify(pictures, [0, 1], n=100)
+    torch.manual_seed(0)
+    model = StaysTraining()
+    before = model.norm.running_mean.clone()
+    certs = vb.SmoothedClassifier(model, "gaussian:sigma=0.5", **options).certify(pictures, [0, 1], n=100, seed=1)
+    assert torch.equal(before, model.norm.running_mean)
+    for part in model.modules():
+        part.training = False
+    again = vb.SmoothedClassifier(lambda views: model(views), "gaussian:sigma=0.5", num_classes=2)
+    if precision == "fp32":
+        assert np.array_equal(again.certify(pictures, [0, 1], n=100, seed=1).counts, certs.counts)

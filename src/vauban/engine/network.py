@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -26,6 +24,7 @@ from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
 from vauban.laws.subsets import separating
 from vauban.models.layouts import channels_last_is_faster, same_scores, trial_scores, trial_views
+from vauban.models.unchanged import IS_RANDOM, State
 from vauban.runs.sections import ComputeSection
 from vauban.validation import check_precision, check_way_of_running
 
@@ -125,11 +124,11 @@ class Network:
             working.to(_DTYPES[self.precision])
         if self.channels_last:
             views = trial_views(tried, next(working.parameters())).to(self.dtype) if tried else None
-            plain = None if views is None else trial_scores(working.eval(), views)
+            plain = None if views is None else _tried(working, views)
             if self.device.type != "cpu" and self.precision == "bf16":
                 replace_by_blocks(working)
             working.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            if views is not None and not same_scores(plain, trial_scores(working, self.laid_out(views))):
+            if views is not None and not same_scores(plain, _tried(working, self.laid_out(views))):
                 self.channels_last = False
                 return self._copied(source) if self.precision in _DTYPES else source
         return working
@@ -311,7 +310,7 @@ def check_independence(
         found = reordered(order)
         return found.cpu().clone().view(parts, -1, found.shape[1])
 
-    state, began = _State.of(model), time.monotonic()
+    state, began = State.of(model), time.monotonic()
     first = scores(own)
     calls = min(most_repeats, int(_PROBE_SECONDS / max(time.monotonic() - began, 1e-6)))
     check(first.flatten(0, 1))
@@ -320,7 +319,7 @@ def check_independence(
     shifts = max(1, _LEAST_NEIGHBOURS // max(1, len(subsets)))
     repeats = max(LEAST_REPEATS, calls - shifts * len(subsets)) if known is first else 1
     if not all(torch.equal(known, first if i == 0 else scores(own)) for i in range(repeats)):
-        raise BadInput(f"the model gave two answers to the same views: {_IS_RANDOM}")
+        raise BadInput(f"the model gave two answers to the same views: {IS_RANDOM}")
     for replaced, shift in itertools.product(subsets, range(shifts)):
         found = scores(torch.where(replaced, (own + shift) % parts + parts, own))
         if not torch.equal(first[~replaced], found[~replaced]):
@@ -355,46 +354,12 @@ _PROBE_SECONDS, _LEAST_NEIGHBOURS = 2.0, 8
 _ROUNDING = 1e-2  # of the range of scores: what the rounding of any precision may change from row to row
 _CHANGED_VOTES = 1e-2  # of the views: those so close to a tie that rounding decides
 
-_IS_RANDOM = "votes need one that does not change. If it is random by design, say so: stochastic='views' or 'rows' (--stochastic)"
 
-
-@dataclass(frozen=True)
-class _State:
-    """The random generators of the process, and the buffers of a module, which a base classifier must leave as they are."""
-
-    generators: dict[str, Any]
-    buffers: dict[str, torch.Tensor]
-
-    @classmethod
-    def of(cls, model: Model) -> _State:
-        buffers = dict(model.named_buffers()) if isinstance(model, nn.Module) else {}
-        return cls(generator_states(), {name: buffer.clone() for name, buffer in buffers.items()})
-
-    def refuse_change(self, model: Model) -> None:
-        now = _State.of(model)
-        for name, before in self.generators.items():
-            if not _same_state(before, now.generators[name]):
-                raise BadInput(f"the model draws random numbers ({name}'s generator moved): {_IS_RANDOM}")
-        for name, buffer in self.buffers.items():
-            if not torch.equal(buffer, now.buffers[name]):
-                raise BadInput(
-                    f"a call changes the model's buffer {name}: a base classifier that stays as it is is needed (is a "
-                    "normalisation layer still training?)"
-                )
-
-
-def generator_states() -> dict[str, Any]:
-    """The states of torch's, NumPy's and Python's generators."""
-    states: dict[str, Any] = {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}
-    states["random"] = random.getstate()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["torch.cuda"] = torch.cuda.get_rng_state_all()
-    return states
-
-
-def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor | np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same_state, one, other))
-    return bool(one == other)
+def _tried(model: nn.Module, views: torch.Tensor) -> torch.Tensor | None:
+    """The scores of a model in evaluation mode, None where it fails; refused if the call changes it."""
+    for part in model.modules():
+        part.training = False  # not model.eval(), which a class may have made do something else
+    state = State.of(model)
+    found = trial_scores(model, views)
+    state.refuse_change(model)
+    return found

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from vauban.engine.network import generator_states
 from vauban.errors import BadInput
+from vauban.models.unchanged import generator_states
 
 
 def check_dispersion(calls: NDArray[np.integer], num_classes: int) -> None:
