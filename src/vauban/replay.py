@@ -96,6 +96,44 @@ def replay(
     return Replay(len(batch), index, found.cast, altered, rounding, found.near, found.differing)
 
 
+def refuse_other_votes(record: RunRecord, sampler: Any, batch: Batch, secret: Seed | None) -> None:
+    """Cast a few of the votes again that a run keeps and has not sealed, and refuse it if its model gives others now.
+
+    An earlier call may have ended before it looked whether its model still gave the answers with which it had begun.
+    """
+    votes: Any = record.votes
+    if sampler.network.stochastic is not None:
+        return
+    begun = [p for p, looks in enumerate(votes.looks) if looks] if secret is not None else votes.complete
+    some = sorted({begun[0], begun[len(begun) // 2], begun[-1]}) if begun else []
+    try:
+        if secret is not None:
+            _compare_first_looks(votes, sampler, batch, some, secret)
+        elif isinstance(votes, CountedVotes):
+            _replay_exactly(record, sampler, batch, some[-1:], lambda _: None)
+        else:
+            _compare_first_views(votes, sampler, batch, some)
+    except Lie as problem:
+        raise RunRefused(f"{problem}. A model that stays as it is is needed, and another --out") from None
+
+
+def _compare_first_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed) -> None:
+    first = {votes.index[p]: votes.looks[p][0] for p in some}
+    works = [
+        Work(votes.index[p], batch.inputs.values[p], counts_at("count", [int(votes.looks[p][0].sum())])) for p in some
+    ]
+    for tally, _ in Scheduler(sampler, secret).run(works):
+        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input], tally.counts)
+
+
+def _compare_first_views(votes: BallotVotes, sampler: Any, batch: Batch, some: list[int]) -> None:
+    count = min(votes.views, sampler.rows)
+    for p in some:
+        begin = p * votes.views
+        again = np.concatenate([part for _, part in sampler.cast(batch.inputs.values, begin, begin + count)])
+        _refuse_other(votes.index[p], "view by view", votes.votes[p][:count], again)
+
+
 def undetected(inputs: int, replayed: int) -> int:
     """The largest number F of altered inputs that such a draw misses altogether with probability above 0.01.
 

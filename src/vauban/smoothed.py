@@ -17,8 +17,8 @@ from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
 from vauban.engine.network import BaseClassifier, Model, Network, threads
 from vauban.engine.sampler import Sampler, make_sampler
-from vauban.engine.scheduler import Executor, VotingJob, current
-from vauban.errors import BadInput, RowsDiffer, RunRefused
+from vauban.engine.scheduler import Executor, VotingJob, current, executor
+from vauban.errors import BadInput, RowsDiffer, RunRefused, VaubanError
 from vauban.files import files_sha256
 from vauban.inputs import Batch, Inputs, collect, prepare
 from vauban.laws.exact import Ballots
@@ -27,8 +27,9 @@ from vauban.methods import CertifySettings, ExactMethod, Method, method_for
 from vauban.prediction import Predictions, predict_method, predictions
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import Manifest
+from vauban.runs.memory_store import MemoryStore
 from vauban.runs.sections import ModelSection
-from vauban.runs.store import FolderStore, MemoryStore
+from vauban.runs.store import FolderStore
 from vauban.seed import Seed, SeedRequest
 from vauban.smoothing import SMOOTHINGS, Smoothing, build
 from vauban.standardise import Standardisation
@@ -138,7 +139,7 @@ class SmoothedClassifier(AsModule):
         deviation = self.deviation(batch.inputs)
         method = predict_method(law, self.num_classes, batch.shape, deviation, k=k, n=n, alpha=alpha, seed=seed)
         votes: Any = method.empty_votes(batch.index.tolist(), None)
-        vote = self._executor(on)
+        vote = executor(on, self.base.module)
         with self.ready(batch.inputs):
             sampler, _ = self.agreeing_sampler(batch.inputs, method)
             secret = None if law.exact else Seed.of(seed)
@@ -211,7 +212,7 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"{batch.spec} has no labels to certify: give y, or let votes choose them (label='votes')")
         if out is not None:
             self._check_text_form()
-        vote = self._executor(on)
+        vote = executor(on, self.base.module)
         with ExitStack() as stack:
             store: Any = stack.enter_context(MemoryStore() if out is None else FolderStore(Path(out)))
             there = None if store.manifest is None else store.manifest.compute
@@ -229,6 +230,10 @@ class SmoothedClassifier(AsModule):
             method, votes = store.record.method, store.record.votes
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
+            if there is not None and not store.sealed and votes.votes_cast:
+                from vauban.replay import refuse_other_votes
+
+                refuse_other_votes(store.record, sampler, batch, store.secret)
             if needed and self._rows_differ(sampler, batch.inputs, method) != differ:
                 raise RunRefused(f"{out}: scores depend on the row where they did not, or no longer: use another --out")
             try:
@@ -238,7 +243,11 @@ class SmoothedClassifier(AsModule):
                 if not method.endless:
                     raise
             if needed:
-                self._rows_differ(sampler, batch.inputs, method, again=True)
+                try:
+                    self._rows_differ(sampler, batch.inputs, method, again=True)
+                except VaubanError:
+                    store.discard()
+                    raise
             return store.finish(picture)
 
     def ballots(self, x: Any, progress: Any = False) -> Ballots:
@@ -387,13 +396,3 @@ class SmoothedClassifier(AsModule):
 
         spec = self.base.spec or model_name(self.base.module)
         return spec, model_fingerprint(self.base.module, spec)
-
-    def _executor(self, on: str | Executor | None) -> Executor:
-        """The function that casts the votes of a job: in this process, on the workers of a Ray cluster, or the one given."""
-        if callable(on):
-            return on
-        if on in (None, "here"):
-            return VotingJob.vote_here
-        from vauban.engine.worker_pool import ray_executor
-
-        return ray_executor(on, self.base.module)

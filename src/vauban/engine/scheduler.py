@@ -316,3 +316,14 @@ class VotingJob:
 
 Executor = Callable[[VotingJob], Iterator[tuple[int, Record, bool]]]
 """Casts the missing votes of a job: yields an item's key, a record, and whether it is the item's last."""
+
+
+def executor(on: str | Executor | None, model: Any) -> Executor:
+    """The function that casts the votes of a job: in this process, on the workers of a Ray cluster, or the one given."""
+    if callable(on):
+        return on
+    if on in (None, "here"):
+        return VotingJob.vote_here
+    from vauban.engine.worker_pool import ray_executor
+
+    return ray_executor(on, model)

@@ -1,6 +1,6 @@
-"""Stores for votes while they are cast: in memory, or in a run folder that is locked, append-only, resumable and sealed.
+"""The store of votes while they are cast: a run folder that is locked, append-only, resumable and sealed.
 
-Both stores have one interface: `begin` with a manifest, `keep` every record, `finish` with certificates.
+`memory_store` has the same interface: `begin` with a manifest, `keep` every record, `finish` with certificates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -183,39 +182,6 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
     return RunRecord(manifest, method, votes, nonce=nonce), length
 
 
-class MemoryStore:
-    """Keeps votes in memory; nothing to resume."""
-
-    manifest: Manifest | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def seed(self, asked: SeedRequest) -> Seed:
-        """The seed of this number, or a fresh one."""
-        return Seed.of(asked.number)
-
-    def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
-        """Start an empty vote table."""
-        if extend is not None:
-            raise BadInput(f"extend={extend} continues a run folder: give out=…, or use n={extend} from the start")
-        votes = manifest.method.empty_votes(manifest.data.index, manifest.data.label)
-        self.secret = secret
-        self.record = RunRecord(manifest, manifest.method, votes, secret)
-
-    def keep(self, record: Record) -> None:
-        """Add one record."""
-        self.record.votes.add(record)  # type: ignore[arg-type]
-
-    def finish(self, draw: Drawing | None = None) -> Certificates:
-        """Certificates from the records so far."""
-        if not self.record.method.finished(self.record.votes, sealed=True):
-            raise Incomplete("the time was too short for a first look at every input: give more seconds")
-        return self.record.certificates()
-
-
 class FolderStore:
     """Keeps votes in a run folder, which one process at a time holds locked."""
 
@@ -233,9 +199,7 @@ class FolderStore:
             self._held = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if isinstance(error, CannotWrite) and self._log is not None:
                 self._log.close()
@@ -346,6 +310,18 @@ class FolderStore:
             self._log.append(line)
             self._written = now
 
+    @property
+    def sealed(self) -> bool:
+        """Whether the votes that the folder held at first were sealed; since the first new vote, False."""
+        return self._claims is not None
+
+    def discard(self) -> None:
+        """Take the votes of this call back, because its model did not stay as it was."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+            Log(self.path / self.record.votes.file, self._length).close()
+
     def _unseal(self) -> None:
         for name in (SEAL, PICTURE, *(path.name for path in self.path.glob("claims*.csv"))):
             (self.path / name).unlink(missing_ok=True)
@@ -364,10 +340,8 @@ class FolderStore:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
             self._claims = None
-        elif (
-            self._claims is not None and not self._extending and (draw is None or sealed_picture(self.path) is not None)
-        ):
-            return self._latest(self._claims)
+        elif self.sealed and not self._extending and (draw is None or sealed_picture(self.path) is not None):
+            return self._latest(self._claims or {})
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
             raise Incomplete(
