@@ -277,6 +277,8 @@ class SmoothedClassifier(AsModule):
         batch = collect(x, y, index, self.prepare, self.num_classes)
         if self.standardise is not None:
             self.standardise.refuse_own(batch.selection, batch.sha256, batch.spec)
+        if hasattr(self.base.module, "check_names"):
+            self.base.module.check_names(batch.features, getattr(x, "class_names", None) if batch.features else None)
         return batch
 
     def prepare(self, x: Any) -> Inputs:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import vauban as vb
+from vauban.data import Dataset
 from vauban.engine.network import scores_of
 from vauban.errors import BadInput, ModelFailed
 
@@ -126,7 +127,7 @@ def test_what_a_classifier_of_scikit_learn_lacks_is_said() -> None:
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
     pipeline = fitted("pipeline")
-    with pytest.raises(BadInput, match="LinearRegression has neither predict_proba nor decision_function"):
+    with pytest.raises(BadInput, match="LinearRegression is a regressor"):
         vb.wrap(LinearRegression())
     with pytest.raises(BadInput, match="has no classes_: fit it first"):
         vb.wrap(LogisticRegression())
@@ -264,3 +265,52 @@ def test_a_wrapped_module_is_run_by_a_backend() -> None:
     net = vb.wrap(HuggingFaceLike(), mean=0.5, std=0.25)
     smoothed = vb.SmoothedClassifier(net, "gaussian:sigma=0.25", backend="onnxruntime", rows=20)
     assert len(smoothed.certify(VIEWS[:2], [0, 1], **SETTINGS)) == 2
+
+
+def named_pipeline() -> Any:
+    rooms = ("linear_model", "preprocessing", "pipeline")
+    linear_model, preprocessing, pipeline = (pytest.importorskip(f"sklearn.{room}") for room in rooms)
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame(rng.normal(size=(60, 2)), columns=["width", "length"])
+    kinds = np.where(table["width"] > table["length"], "wide", "long")
+    return pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression()).fit(table, kinds)
+
+
+def table_of(columns: tuple[str, ...], classes: tuple[str, ...]) -> Dataset:
+    values = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
+    return Dataset(values, np.array([0, 1, 0, 1]), 2, classes, "table", features=columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes", "sentence"),
+    [
+        (
+            ("length", "width"),
+            ("long", "wide"),
+            "column 0 of the table is 'length', and the classifier was fitted on 'width'",
+        ),
+        (("width", "depth"), ("long", "wide"), "column 1 of the table is 'depth'"),
+        (("width", "length"), ("wide", "long"), "name them in its order .classes=long/wide."),
+    ],
+)
+def test_other_columns_and_classes_than_a_pipeline_was_fitted_on_are_refused(
+    columns: tuple[str, ...], classes: tuple[str, ...], sentence: str
+) -> None:
+    smoothed = vb.SmoothedClassifier(named_pipeline(), "gaussian:sigma=0.5", input_range=None)
+    smoothed.certify(table_of(("width", "length"), ("long", "wide")), n=100, alpha=0.01, seed=1)
+    with pytest.raises(BadInput, match=sentence):
+        smoothed.certify(table_of(columns, classes), n=100, alpha=0.01, seed=1)
+
+
+def test_a_random_search_attacks_a_pipeline_whose_scores_are_float64() -> None:
+    smoothed = vb.SmoothedClassifier(named_pipeline(), "gaussian:sigma=0.5", input_range=None)
+    found = vb.attack(
+        smoothed,
+        table_of(("width", "length"), ("long", "wide")),
+        attacks="random:steps=5",
+        views=8,
+        votes=100,
+        progress=False,
+    )
+    assert len(found) == 4

@@ -44,7 +44,7 @@ def climb(search: Search, steps: int, going: Callable[[], torch.Tensor], propose
             return
         tried = proposed(step, rows, held[rows])
         with torch.no_grad():
-            margin = target.margin(tried, search.labels[rows])
+            margin = target.margin(tried, search.labels[rows]).to(most.dtype)
         kept = margin > most[rows]
         held[rows[kept]], most[rows[kept]] = tried[kept], margin[kept]
         ready = (most > asked).nonzero()[:, 0]

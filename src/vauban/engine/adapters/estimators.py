@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Estimator(nn.Module):
         super().__init__()
         has = [name for name in METHODS if _has(estimator, name)]
         kind = type(estimator).__name__
+        if not has and _predicts_numbers(estimator):
+            raise BadInput(f"{kind} is a regressor: a classifier is needed, since certificates are about classes")
         if not has:
             raise BadInput(
                 f"{kind} has neither predict_proba nor decision_function: a classifier with scores is needed, for example "
@@ -61,6 +64,22 @@ class Estimator(nn.Module):
             )
         return torch.from_numpy(np.ascontiguousarray(scores)).to(views.device)
 
+    def check_names(self, features: Sequence[str] | None, class_names: Sequence[str] | None) -> None:
+        """Refuse a table whose columns or classes have other names than those that the estimator knows, or another order."""
+        fitted = [str(name) for name in getattr(self.estimator, "feature_names_in_", ())]
+        if features is not None and len(fitted) == len(features) and fitted != list(features):
+            first = next(i for i, (one, other) in enumerate(zip(fitted, features, strict=True)) if one != other)
+            raise BadInput(
+                f"column {first} of the table is {features[first]!r}, and the classifier was fitted on {fitted[first]!r}: "
+                "the columns of its training table are needed, in their order"
+            )
+        classes = np.asarray(self.estimator.classes_)
+        if class_names and classes.dtype.kind in "UO" and list(map(str, classes)) != list(class_names):
+            raise BadInput(
+                f"the classes of the data are {', '.join(class_names)}, and the classifier has {', '.join(map(str, classes))}: "
+                f"name them in its order (classes={'/'.join(map(str, classes))})"
+            )
+
     def _table(self, flat: np.ndarray[Any, Any]) -> Any:
         """The features, with the names of their columns where the estimator was fitted on a table with names."""
         names = getattr(self.estimator, "feature_names_in_", None)
@@ -81,6 +100,14 @@ def other_features(found: int, wanted: int) -> str:
     if found == 2 * wanted:
         advice = "this smoothing shows each number v as v and 1 - v: fit it on such views, or give ablation null=mean"
     return f"views have {found} features, and the classifier was fitted on {wanted}: {advice}"
+
+
+def _predicts_numbers(estimator: Any) -> bool:
+    try:
+        from sklearn.base import is_regressor
+    except ImportError:
+        return False
+    return bool(is_regressor(estimator))
 
 
 def _has(estimator: Any, name: str) -> bool:
