@@ -17,6 +17,10 @@ class RowsDiffer(BadInput):
     """Scores depend on the row of a batch, by rounding, in a compute shape where a method needs that they do not."""
 
 
+class NoGradients(BadInput):
+    """A gradient was asked of a base classifier through which none passes."""
+
+
 class CannotWrite(VaubanError, OSError):
     """A write failed; the previous content is unchanged."""
 

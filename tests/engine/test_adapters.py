@@ -303,14 +303,10 @@ def test_other_columns_and_classes_than_a_pipeline_was_fitted_on_are_refused(
         smoothed.certify(table_of(columns, classes), n=100, alpha=0.01, seed=1)
 
 
-def test_a_random_search_attacks_a_pipeline_whose_scores_are_float64() -> None:
+@pytest.mark.parametrize("attacks", ["random:steps=5", ()])
+def test_a_pipeline_is_attacked_without_gradients(attacks: Any) -> None:
+    """Its scores are float64; where no attack is named, those that need gradients are left out."""
     smoothed = vb.SmoothedClassifier(named_pipeline(), "gaussian:sigma=0.5", input_range=None)
-    found = vb.attack(
-        smoothed,
-        table_of(("width", "length"), ("long", "wide")),
-        attacks="random:steps=5",
-        views=8,
-        votes=100,
-        progress=False,
-    )
+    data = table_of(("width", "length"), ("long", "wide"))
+    found = vb.attack(smoothed, data, attacks=attacks, budget=20_000, views=8, votes=100, progress=False)
     assert len(found) == 4

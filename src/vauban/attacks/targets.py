@@ -19,7 +19,7 @@ from vauban.attacks.units import Units
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
 from vauban.engine.sampler import choose_rows
-from vauban.errors import BadInput, VaubanError
+from vauban.errors import BadInput, NoGradients, VaubanError
 from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import Law
@@ -147,6 +147,8 @@ class Target(ABC):
         """Whether scores of these inputs have a gradient that is not 0 everywhere."""
         try:
             return bool((self.gradient(x, labels)[1] != 0).any())
+        except NoGradients:
+            return False
         except VaubanError:
             raise
         except RuntimeError:

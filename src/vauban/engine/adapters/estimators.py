@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vauban.errors import BadInput
+from vauban.errors import BadInput, NoGradients
 
 METHODS = ("predict_proba", "decision_function")
 _SHOWN = 5  # classes that a warning lists
@@ -46,7 +46,7 @@ class Estimator(nn.Module):
 
     def forward(self, views: torch.Tensor) -> torch.Tensor:
         if views.requires_grad:
-            raise BadInput(
+            raise NoGradients(
                 f"no gradients pass through {type(self.estimator).__name__} of scikit-learn: certify, predict, or use an attack "
                 "that needs none"
             )
