@@ -308,5 +308,5 @@ def test_a_pipeline_is_attacked_without_gradients(attacks: Any) -> None:
     """Its scores are float64; where no attack is named, those that need gradients are left out."""
     smoothed = vb.SmoothedClassifier(named_pipeline(), "gaussian:sigma=0.5", input_range=None)
     data = table_of(("width", "length"), ("long", "wide"))
-    found = vb.attack(smoothed, data, attacks=attacks, budget=20_000, views=8, votes=100, progress=False)
+    found = vb.attack(smoothed, data, attacks=attacks, budget=1_000, views=8, votes=100, progress=False)
     assert len(found) == 4

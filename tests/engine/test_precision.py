@@ -43,7 +43,7 @@ def test_bf16_is_the_network_cast_and_the_views_cast_after_they_are_made() -> No
 
 def test_the_manifest_says_which_and_another_is_another_run(tmp_path: Path) -> None:
     def run(precision: str) -> None:
-        smoothed = SmoothedClassifier(small(), SPEC, num_classes=3, precision=precision)
+        smoothed = SmoothedClassifier(small(), SPEC, num_classes=3, precision=precision, backend="torch")
         smoothed.certify(PICTURES, [0, 1, 2], n=100, alpha=0.01, seed=1, out=tmp_path / "run")
 
     run("bf16")
@@ -57,7 +57,9 @@ def test_exact_votes_in_bf16() -> None:
 
     wide = network("cnn-small:channels=2,classes=3,size=8", seed=1).eval()
     results = [
-        SmoothedClassifier(wide, "band:size=2", num_classes=3, precision=p, rows=8).ballots(PICTURES).votes
+        SmoothedClassifier(wide, "band:size=2", num_classes=3, precision=p, rows=8, backend="torch")
+        .ballots(PICTURES)
+        .votes
         for p in ("fp32", "bf16")
     ]
     assert results[0].shape == results[1].shape == (3, 8)
