@@ -160,6 +160,11 @@ def run_classifier(
 ) -> SmoothedClassifier:
     """The classifier of a run; a model with another fingerprint is refused."""
     compute, entry = manifest.compute, manifest.inputs.standardised
+    classes = getattr(model, "num_classes", None)
+    if classes not in (None, manifest.data.num_classes):
+        raise Lie(
+            f"the model has {classes} classes, and the run is about one with {manifest.data.num_classes}: another model"
+        )
     smoothed = SmoothedClassifier(
         model,
         manifest.smoothing,

@@ -18,7 +18,7 @@ from vauban import other_arithmetic
 from vauban.cli import app
 from vauban.cli.replaying import show
 from vauban.data import Dataset, load
-from vauban.engine.network import Network, scores_of
+from vauban.engine.network import BaseClassifier, Network, scores_of
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import arrays_sha256, floats_from_hex, floats_hex, write_json
 from vauban.models import build as build_model
@@ -368,3 +368,34 @@ def test_a_replay_that_would_except_most_votes_is_refused() -> None:
     other_arithmetic.refuse_too_many(7, 10, 200, rounding)
     with pytest.raises(RunRefused, match="input 7: 11 of its 200 votes"):
         other_arithmetic.refuse_too_many(7, 11, 200, rounding)
+
+
+def test_a_moved_data_file_and_another_number_of_classes_are_answered(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    file, run = tmp_path / "inputs.npz", tmp_path / "run"
+    np.savez(file, images=rng.integers(0, 256, (3, 1, 28, 28), dtype=np.uint8), labels=np.array([0, 1, 2]))
+    settings = [
+        "--smoothing",
+        "gaussian:sigma=0.5",
+        "-n",
+        "100",
+        "--alpha",
+        "0.01",
+        "--model",
+        packaged("mnist"),
+        "--out",
+        str(run),
+    ]
+    certified = CliRunner().invoke(app, ["certify", "--data", f"npz:path={file},classes=10", *words.split()])
+    assert certified.exit_code == 0, certified.output
+    moved = file.rename(tmp_path / "moved.npz")
+    answer = CliRunner().invoke(app, ["verify", str(run), "--replay"])
+    assert answer.exit_code == 2
+    assert "Where it lies now is said by --data" in " ".join(answer.output.split())
+    assert (
+        CliRunner().invoke(app, ["verify", str(run), "--replay", "--data", f"npz:path={moved},classes=10"]).exit_code
+        == 0
+    )
+    other = BaseClassifier(lambda views: views.flatten(1)[:, :3], num_classes=3)
+    with pytest.raises(Lie, match="the model has 3 classes, and the run is about one with 10: another model"):
+        replay(run, other, load(f"npz:path={moved},classes=10"))

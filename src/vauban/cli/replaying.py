@@ -57,7 +57,13 @@ def _replay_inputs(
     manifest = manifests.read(run)
     spec = common.run_data(run, manifest.data, data)
     _, loaded = common.run_model(run, manifest.model, model, weights, device)
-    return replay(run, loaded, load(spec, stream=True), inputs=inputs, device=device, progress=not quiet)
+    try:
+        whole = load(spec, stream=True)
+    except BadInput as problem:
+        if data is not None:
+            raise
+        raise BadInput(f"the data of the run cannot be read: {problem}. Where it lies now is said by --data") from None
+    return replay(run, loaded, whole, inputs=inputs, device=device, progress=not quiet)
 
 
 def show(replayed: Replay | PartsReplay) -> None:
