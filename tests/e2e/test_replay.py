@@ -374,18 +374,7 @@ def test_a_moved_data_file_and_another_number_of_classes_are_answered(tmp_path: 
     rng = np.random.default_rng(0)
     file, run = tmp_path / "inputs.npz", tmp_path / "run"
     np.savez(file, images=rng.integers(0, 256, (3, 1, 28, 28), dtype=np.uint8), labels=np.array([0, 1, 2]))
-    settings = [
-        "--smoothing",
-        "gaussian:sigma=0.5",
-        "-n",
-        "100",
-        "--alpha",
-        "0.01",
-        "--model",
-        packaged("mnist"),
-        "--out",
-        str(run),
-    ]
+    words = f"--smoothing gaussian:sigma=0.5 -n 100 --alpha 0.01 --model {packaged('mnist')} --out {run}"
     certified = CliRunner().invoke(app, ["certify", "--data", f"npz:path={file},classes=10", *words.split()])
     assert certified.exit_code == 0, certified.output
     moved = file.rename(tmp_path / "moved.npz")
