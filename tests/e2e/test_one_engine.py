@@ -375,7 +375,8 @@ def test_a_model_that_has_learned_since_is_certified_as_it_is_now() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(2 * 36, 3))
     x = np.random.default_rng(0).integers(0, 256, (2, 1, 8, 8), dtype=np.uint8)
     for precision in ("fp32", "bf16"):
-        smoothed = vb.SmoothedClassifier(module, "gaussian:sigma=0.3", num_classes=3, precision=precision)
+        how = {"num_classes": 3, "precision": precision, "backend": "torch"}
+        smoothed = vb.SmoothedClassifier(module, "gaussian:sigma=0.3", **how)
         first = smoothed.certify(x, [0, 1], n=200, seed=1, alpha=0.01)
         with torch.no_grad():
             module[2].bias.copy_(torch.tensor([0.0, 0.0, 100.0]))

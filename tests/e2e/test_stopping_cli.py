@@ -94,12 +94,13 @@ def test_anytime_ends_with_ctrl_c_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_precision_from_the_command_line(tmp_path: Path) -> None:
-    vauban("certify", *SOME, "-n", "100", "--precision", "bf16", "--out", tmp_path / "run")
+    bf16 = ("--precision", "bf16", "--backend", "torch")
+    vauban("certify", *SOME, "-n", "100", *bf16, "--out", tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["compute"]["precision"] == "bf16"
     refused = vauban("certify", *SOME, "-n", "100", "--out", tmp_path / "run", code=2)
     assert "bf16" in refused
-    answers = json.loads(vauban("predict", *SIGMA, "--limit", "3", "-n", "100", "--precision", "bf16", "--json"))
+    answers = json.loads(vauban("predict", *SIGMA, "--limit", "3", "-n", "100", *bf16, "--json"))
     assert len(answers["predictions"]) == 3
     assert "NVIDIA" in vauban(
         "certify", *SOME, "--precision", "tf32", "--device", "cpu", "--out", tmp_path / "no", code=2

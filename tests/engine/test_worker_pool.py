@@ -126,7 +126,8 @@ def test_two_workers_cast_every_vote_of_an_exact_smoothing(tmp_path: Path, ray_c
     verify_run(tmp_path / "there")
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, pytest.param(EARLY, marks=pytest.mark.slow)], ids=["fixed", "grid"])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SETTINGS, EARLY], ids=["fixed", "grid"])
 def test_killed_workers_lose_nothing_and_nothing_is_counted_twice(
     tmp_path: Path, ray_cluster: Any, settings: dict[str, Any]
 ) -> None:
