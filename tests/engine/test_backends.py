@@ -39,7 +39,7 @@ def needs(*packages: str) -> None:
         pytest.importorskip(package, reason=f"{package} is not installed: pip install 'vauban[{packages[0]}]'")
 
 
-@pytest.fixture(params=["onnxruntime", "openvino"])
+@pytest.fixture(params=[pytest.param("onnxruntime", marks=pytest.mark.slow), "openvino"])
 def backend(request: pytest.FixtureRequest) -> str:
     needs(request.param, "onnx", "onnxscript")
     return str(request.param)

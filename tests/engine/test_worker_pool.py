@@ -346,7 +346,7 @@ def test_the_command_line(tmp_path: Path, ray_cluster: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["nothing there", "silence", pytest.param("another program", marks=pytest.mark.slow)]
+    "answer", ["nothing there", *(pytest.param(how, marks=pytest.mark.slow) for how in ("silence", "another program"))]
 )
 def test_an_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     pytest.importorskip("ray").shutdown()

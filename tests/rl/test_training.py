@@ -349,6 +349,7 @@ def test_processes_give_the_same_curves_as_one_after_the_other(tmp_path: Path) -
     assert curve(serial, 1) == curve(parallel, 1)
 
 
+@pytest.mark.slow
 def test_a_problem_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
     wrong = Plan("ddpg", "BitFlipping-v0:dim=3", {}, steps=20)
     with pytest.raises(BadInput, match="does not fit"):
