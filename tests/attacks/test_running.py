@@ -13,8 +13,8 @@ from linear_worlds import linear_world
 import vauban as vb
 from vauban.attacks import running
 from vauban.attacks.base import Attack, Found
+from vauban.attacks.passes import in_16_bits
 from vauban.attacks.results import Attacked, InputResult, inside
-from vauban.attacks.targets import _of_precision
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.report.attack_tables import headers, rows
 from vauban.threats import L0, L2
@@ -297,9 +297,9 @@ def test_a_search_on_a_gpu_follows_the_model_in_the_precision_and_layout_in_whic
     flat = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 2))
     view, gpu = torch.Size((3, 8, 8)), torch.device("cuda")
     for model, last in ((flat, True), (Viewing(), False)):
-        made = _of_precision(model, "bf16", view, gpu)
+        made = in_16_bits(model, "bf16", view, gpu)
         weight = next(made.parameters())
         assert weight.dtype == torch.bfloat16
         assert weight.is_contiguous(memory_format=torch.channels_last) is last
         assert made(torch.rand(5, *view, dtype=torch.bfloat16)).shape == (5, 2)
-    assert next(_of_precision(torch.nn.Linear(3, 2), "fp32", torch.Size((3,)), gpu).parameters()).dtype == torch.float32
+    assert next(in_16_bits(torch.nn.Linear(3, 2), "fp32", torch.Size((3,)), gpu).parameters()).dtype == torch.float32

@@ -103,3 +103,51 @@ def test_a_steady_model_goes_on_after_an_interrupt(kind: str, tmp_path: Path) ->
     done, whole = certified(Later(10**9), kind, tmp_path / "run"), certified(Later(10**9), kind, tmp_path / "whole")
     assert np.array_equal(done.counts, whole.counts)
     assert (tmp_path / "run" / "claims.csv").read_text() == (tmp_path / "whole" / "claims.csv").read_text()
+
+
+class StaysTraining(torch.nn.Module):
+    """A normalisation layer that keeps training whatever mode is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2)
+
+    def train(self, mode: bool = True) -> "StaysTraining":
+        return super().train(True)
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(views)).mean(dim=(2, 3))
+
+
+class SetUpByItsFirstBatch(torch.nn.Module):
+    """As layers of flows do: mean and scale are those of the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.shift, self.known = torch.nn.Conv2d(1, 2, 3), torch.nn.Parameter(torch.zeros(2)), False
+
+    def forward(self, views: torch.Tensor) -> torch.Tensor:
+        found = self.conv(views).mean(dim=(2, 3))
+        if not self.known:
+            self.shift.data.copy_(-found.mean(dim=0).detach())
+            self.known = True
+        return found + self.shift
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_that_its_first_call_changes_is_refused(precision: str) -> None:
+    """It was called once to choose a layout, before anything was compared, and certified with what that call had made of it."""
+    pictures = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    options = {"num_classes": 2, "precision": precision, "backend": "torch"}
+    with pytest.raises(BadInput, match="a call changes the model's parameter shift"):
+        vb.SmoothedClassifier(SetUpByItsFirstBatch(), "gaussian:sigma=0.5", **options).certify(pictures, [0, 1], n=100)
+    torch.manual_seed(0)
+    model = StaysTraining()
+    before = model.norm.running_mean.clone()
+    certs = vb.SmoothedClassifier(model, "gaussian:sigma=0.5", **options).certify(pictures, [0, 1], n=100, seed=1)
+    assert torch.equal(before, model.norm.running_mean)
+    for part in model.modules():
+        part.training = False
+    again = vb.SmoothedClassifier(lambda views: model(views), "gaussian:sigma=0.5", num_classes=2)
+    if precision == "fp32":
+        assert np.array_equal(again.certify(pictures, [0, 1], n=100, seed=1).counts, certs.counts)

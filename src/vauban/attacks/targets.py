@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from vauban.attacks.passes import in_16_bits, views_in_a_pass
 from vauban.attacks.units import Units
 from vauban.bounds.ranks import least_votes
 from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
@@ -23,7 +24,6 @@ from vauban.errors import BadInput, NoGradients, VaubanError
 from vauban.inputs import LEVELS
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import Law
-from vauban.models.layouts import same_scores, trial_scores, trial_views
 from vauban.smoothed import SmoothedClassifier
 from vauban.standardise import Standardisation
 from vauban.surrogate import Surrogate
@@ -35,7 +35,6 @@ _FIRST_VOTES = 128
 _LEAD_VOTES = 64
 _MANY = 4 * _FIRST_VOTES  # views of an exact smoothing of which some vote first
 _LEAST_VIEWS = 4
-_NUMBERS = 2**24  # of views in one pass on a GPU, at most
 _AHEAD = 3.0
 """By how many standard deviations of a difference of votes another class must be ahead, in a search with common noise, so that
 fresh votes usually confirm it."""
@@ -217,8 +216,8 @@ class SmoothedTarget(Target):
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
         view = smoothed.smoothing.view_shape(shape)
-        self._soft.base = self._all.base = _of_precision(self._soft.base, smoothed.network.precision, view, self.device)
-        self._rows, self._soft.rows = (_rows(view, self.device, count) for count in (_NUMBERS, _followed(self.device)))
+        self._soft.base = self._all.base = in_16_bits(self._soft.base, smoothed.network.precision, view, self.device)
+        self._rows, self._soft.rows = (views_in_a_pass(view, self.device, keeps) for keeps in (False, True))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
 
@@ -379,35 +378,6 @@ class BaseTarget(Target):
     def confirm(self, x: Given, seed: int, alpha: float = CONFIRM_ALPHA) -> tuple[Ints, Ints]:
         counts = self.hard(x if isinstance(x, torch.Tensor) else self.units.read(x).to(self.device))
         return counts.topk(self.k, dim=1).indices.cpu().numpy(), counts.cpu().numpy()
-
-
-def _rows(view: torch.Size, device: torch.device, numbers: int) -> int:
-    """Views in one pass of a search: on a GPU as many as have this many numbers, since nothing here depends on the shape."""
-    return choose_rows(view, device) if device.type == "cpu" else max(1, numbers // view.numel())
-
-
-def _followed(device: torch.device) -> int:
-    """Numbers of views in one pass on a GPU that keeps gradients: some 8 kB of its memory for each, a quarter of the most at
-    least."""
-    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
-    return max(_NUMBERS // 4, min(_NUMBERS, memory // 2**13))
-
-
-def _of_precision(model: Any, precision: str, view: torch.Size, device: torch.device) -> Any:
-    """A base classifier on a GPU in the 16-bit precision in which it votes, so that a search is as fast as votes are; channels
-    last where it takes pictures and works so."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    if dtype is None or device.type == "cpu" or not isinstance(model, torch.nn.Module):
-        return model
-    model.to(dtype)
-    own = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if len(view) == 3 and own is not None:
-        views = trial_views(view, own)
-        plain = trial_scores(model, views)
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if not same_scores(plain, trial_scores(model, views)):
-            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    return model
 
 
 def _needed_lead(votes: int, fresh: int, abstain: float | None) -> float:

@@ -65,10 +65,8 @@ def fused(sampler: Sampler, pictures: torch.Tensor) -> Program:
     if _written_apart(sampler, pictures):
         from vauban.engine.fusing.noise import WrittenViews
 
-        made, votes = (
-            WrittenViews(sampler, pictures.shape[1:]),
-            compiled(sampler.votes_and_scores, how=sampler.compiled),
-        )
+        made = WrittenViews(sampler, pictures.shape[1:])
+        votes = compiled(sampler.votes_and_scores, how=sampler.compiled)
         return lambda *arguments: votes(made(*arguments))
     views = traced(sampler, pictures)
 

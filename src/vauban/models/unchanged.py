@@ -54,7 +54,7 @@ def _changes(kind: str, name: str) -> BadInput:
 
 
 def _summary(parameter: torch.Tensor) -> tuple[float, ...]:
-    """Numbers that another value of a parameter would change; NaN as a text, which equals itself."""
+    """The sum and the sum of squares, which are others after almost any change; -1 in place of NaN, which equals nothing."""
     if parameter.numel() == 0 or parameter.is_meta:
         return ()
     values = parameter.detach()
