@@ -20,9 +20,10 @@ class Line:
     attacks: tuple[str, ...] = ()
 
 
+SHORT = ("patch-ifgsm:size=2,largest=8,places=12,steps=40",)  # where hundreds of views vote at every step
 FLOW = "cnn-small:channels=1,classes=10,mean=0,std=0.005"
 LAWS = {
-    "block-sampled": Line("block:size=10,sampled=true"),
+    "block-sampled": Line("block:size=10,sampled=true", attacks=SHORT),
     "fractional-sampled": Line("fractional:p=1/2,scale=18,sampled=true"),
     "concave": Line("concave"),
     "gaussian": Line("gaussian:sigma=0.5"),
@@ -33,13 +34,13 @@ LAWS = {
     "sparse": Line("sparse:scale=20"),
     "laplace": Line("laplace:sigma=0.5"),
     "uniform": Line("uniform:sigma=0.5"),
-    "block": Line("block:size=12"),
+    "block": Line("block:size=12", attacks=SHORT),
     "fractional": Line("fractional:p=1/2,scale=18"),
     "discrete": Line("discrete:keep=0.2,values=256"),
     "band-one-vote": Line("band:size=4"),
     "splitting-sampled": Line("splitting:sigma=0.5,sampled=true"),
     "fractional-third": Line("fractional:p=1/3,scale=6"),
-    "band-sampled": Line("band:size=4,sampled=true"),
+    "band-sampled": Line("band:size=4,sampled=true", attacks=SHORT),
 }
 """Those that are in no stored table yet come first."""
 
