@@ -242,6 +242,50 @@ def test_a_whole_budget_attacks_inputs_to_the_end_or_not_at_all(
         vb.attack(smoothed, x, y, whole=-1, **options)
 
 
+@dataclass(frozen=True)
+class FourCalls(Attack):
+    """Judges all inputs as they are, once in each of four steps, and finds nothing."""
+
+    name: ClassVar[str] = "four-calls"
+    threats: ClassVar[tuple[str, ...]] = ("l2",)
+    gradient: ClassVar[bool] = False
+
+    def attack(self, target: Any, x: torch.Tensor, labels: torch.Tensor, threat: Any, generator: Any) -> Found:
+        for _ in target.steps(4):
+            target.hard(x)
+        return Found(x, np.full(len(x), np.inf), np.full(len(x), 4, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("budget", "attacked"),
+    [
+        (16, 4),  # a round of two inputs takes eight views
+        (15, 4),  # the last step of the second round begins with one view left, and takes two
+        (14, 2),  # the last step of the second round does not begin
+        (7, 2),  # the last step of the first round begins with one view left
+        (6, 0),  # the last step of the first round does not begin
+    ],
+)
+def test_a_whole_budget_drops_a_round_only_if_it_stopped_an_attack(
+    budget: int, attacked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = linear_world(6, inputs=4, seed=7)
+    monkeypatch.setattr("vauban.attacks.budgets.Meter.fitting", lambda self, count: count)  # no round is held back
+    options = SMALL | {"num_classes": 2, "threat": "l2", "together": 2, "whole": 2, "budget": budget}
+    found = vb.attack(world.model, world.x.numpy(), world.labels.numpy(), attacks=FourCalls(), **options)
+    assert found.attacked.tolist() == [i < attacked for i in range(4)]
+
+
+def test_fresh_votes_beyond_a_whole_budget_do_not_drop_a_round() -> None:
+    smoothed, x, y = half_space()
+    options: dict[str, Any] = SMALL | {"attacks": "minimal:steps=10", "together": 4}
+    full = vb.attack(smoothed, x, y, **options)
+    budget = sum(result.views for result in full.results if result is not None) - SMALL["confirm_votes"] // 2
+    found = vb.attack(smoothed, x, y, budget=budget, whole=4, **options)
+    assert found.attacked.all()
+    assert np.array_equal(found.distance, full.distance)
+
+
 def test_an_undefended_classifier_needs_a_threat() -> None:
     world = linear_world(6)
     x, y = world.x.numpy(), world.labels.numpy()

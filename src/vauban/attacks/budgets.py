@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from vauban.errors import BadInput
 
@@ -47,10 +46,39 @@ def _above_zero(text: str, number: str) -> float:
     return value
 
 
-class Meter:
-    """What is left of a budget on a target, which counts its views."""
+class Allowance:
+    """Counts the views that searches make, and stops a search at a limit.
 
-    def __init__(self, target: Any, budget: Budget):
+    `views`: how many were made. `stopped`: whether a search was stopped since this was last set to False.
+    """
+
+    def __init__(self) -> None:
+        self.views, self.stopped = 0, False
+        self._view_limit, self._deadline = math.inf, math.inf
+
+    def allow(self, views: float = math.inf, seconds: float = math.inf) -> None:
+        """Let `steps` go on for this many more views and seconds."""
+        self._view_limit, self._deadline = self.views + views, time.monotonic() + seconds
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget that `allow` gave is spent. A search that reads True here ends, and is recorded as stopped."""
+        spent = self.views >= self._view_limit or time.monotonic() >= self._deadline
+        self.stopped |= spent
+        return spent
+
+    def steps(self, count: int) -> Iterator[int]:
+        """0, 1, …, count - 1, ending where the budget is spent."""
+        for step in range(count):
+            if self.exhausted:
+                return
+            yield step
+
+
+class Meter:
+    """What is left of a budget on a target, whose views count."""
+
+    def __init__(self, target: Allowance, budget: Budget):
         self._target, self._budget = target, budget
         self._first, self._began = target.views, time.monotonic()
         self._size, self._costs = 0, (0.0, 0.0)
@@ -59,6 +87,12 @@ class Meter:
     def spent(self) -> bool:
         """Whether nothing is left."""
         return min(self._left()) <= 0
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the budget stopped an attack on the inputs that were timed last. An attack whose last step spent what was left
+        was not stopped."""
+        return self._target.stopped
 
     def fitting(self, count: int) -> int:
         """How many of `count` inputs to attack at once: all; of a `whole` budget at first so many, then at most twice as many
@@ -72,8 +106,8 @@ class Meter:
 
     @contextmanager
     def timing(self, size: int) -> Iterator[None]:
-        """Remember what the `size` inputs that are attacked inside cost."""
-        before = self._used()
+        """Remember what the `size` inputs that are attacked inside cost, and whether an attack on them was cut short."""
+        before, self._target.stopped = self._used(), False
         yield
         self._size = size
         views, seconds = self._used()

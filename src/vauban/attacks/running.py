@@ -192,7 +192,8 @@ def _all_results(
 ) -> dict[int, InputResult]:
     """Results by the number of their input: those in the folder, and those of the rest as far as the budget goes.
 
-    With a `whole` budget a chunk that spends it is dropped, since its attacks were cut short.
+    With a `whole` budget a chunk is dropped if the budget stopped one of its attacks. Other chunks are kept, also where they took
+    more than was left.
     """
     subject = work.subject
     results = {} if folder is None else dict(folder.results)
@@ -214,7 +215,7 @@ def _all_results(
                 break
             with meter.timing(size):
                 found = _attacked(work, chunk, meter, waiting)
-            if budget.whole and meter.spent:
+            if budget.whole and meter.cut_short:
                 break
             for result in found:
                 results[result.input] = result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from vauban.attacks.budgets import Allowance
 from vauban.attacks.passes import in_16_bits, views_in_a_pass
 from vauban.attacks.units import Units
 from vauban.bounds.ranks import least_votes
@@ -45,7 +45,7 @@ Ints = NDArray[np.int64]
 Given = torch.Tensor | NDArray[Any]
 
 
-class Target(ABC):
+class Target(Allowance, ABC):
     """A classifier under attack: scores to follow, hard labels to judge by, and a count of the views that were made.
 
     `levels`: 255 where inputs are 8-bit pictures, and only those are adversarial; None for floats. `input_range`: the least and
@@ -63,10 +63,9 @@ class Target(ABC):
         input_range: tuple[float, float] | None,
         standardise: Standardisation | None = None,
     ):
+        super().__init__()
         self.k, self.levels, self.input_range = check_k(k, self.num_classes), levels, input_range
         self.units = Units(levels, standardise)
-        self.views = 0
-        self._view_limit, self._deadline = math.inf, math.inf
 
     @abstractmethod
     def scores(self, x: torch.Tensor) -> torch.Tensor:
@@ -159,22 +158,6 @@ class Target(ABC):
         if self.input_range is not None:
             x = x.clamp(*self.input_range)
         return self.units.seen(x)
-
-    def allow(self, views: float = math.inf, seconds: float = math.inf) -> None:
-        """Let `steps` go on for this many more views and seconds."""
-        self._view_limit, self._deadline = self.views + views, time.monotonic() + seconds
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the budget that `allow` gave is spent."""
-        return self.views >= self._view_limit or time.monotonic() >= self._deadline
-
-    def steps(self, count: int) -> Iterator[int]:
-        """0, 1, …, count - 1, ending where the budget is spent."""
-        for step in range(count):
-            if self.exhausted:
-                return
-            yield step
 
     def _outside_top(self, counts: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Which labels [b] are not among the k largest counts [b, classes], ties to the smaller label."""
