@@ -74,11 +74,7 @@ class Attack(ABC):
         if not self.fits(threat):
             raise unfit(self.name, threat)
         if self.gradient and not target.differentiable(x[:8], labels[:8]):
-            others = [name for name in fitting(threat) if not ATTACKS[name].gradient]
-            raise BadInput(
-                f"{self.name} needs gradients, and the model's scores do not depend on its views by any that torch can follow: "
-                f"use an attack without gradients, {' or '.join(others) or 'none of which fits ' + threat.name}"
-            )
+            raise no_gradients(self.name, threat)
         return self.attack(target, x, labels, threat, torch.Generator().manual_seed(seed))
 
 
@@ -121,6 +117,26 @@ def fitting(threat: Threat) -> list[str]:
     """The names of the attacks that make the distance of a threat small."""
     _load()
     return [name for name in ATTACKS.names() if ATTACKS[name]().fits(threat)]
+
+
+def without_gradients(threat: Threat) -> list[str]:
+    """The names of the attacks that make the distance of a threat small and need no gradients."""
+    return [name for name in fitting(threat) if not ATTACKS[name].gradient]
+
+
+def no_gradients(name: str, threat: Threat) -> BadInput:
+    """The error for an attack that needs gradients where the model has none."""
+    others = without_gradients(threat)
+    advice = f"use an attack without gradients, {' or '.join(others)}"
+    if not others:
+        advice = (
+            f"every attack that fits {threat.name} ({threat.metric}) needs them; give threat= (--threat), such as l2 or l0, or "
+            "attack the torch model that the file was made from"
+        )
+    return BadInput(
+        f"{name} needs gradients, and torch finds none through the model (ONNX files and scikit-learn classifiers have none): "
+        f"{advice}"
+    )
 
 
 def unfit(name: str, threat: Threat) -> BadInput:

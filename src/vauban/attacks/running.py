@@ -15,7 +15,7 @@ import torch
 
 from vauban import __version__
 from vauban.attacks.alarms import raise_alarms
-from vauban.attacks.base import Attack, Found, build, fitting, unfit
+from vauban.attacks.base import Attack, Found, build, fitting, no_gradients, unfit, without_gradients
 from vauban.attacks.budgets import Budget, Meter
 from vauban.attacks.concave.elementwise import exponent
 from vauban.attacks.distances import distance
@@ -88,9 +88,10 @@ def attack(
     (an undefended classifier, with `num_classes`, `threat`, and `input_range` and `standardise` as a `SmoothedClassifier` has
     them). A model with another fingerprint than the run's is refused.
 
-    `attacks`: texts such as "pgd:steps=100"; by default those of the threat. The nearest adversarial input of all of them counts,
-    once fresh votes (`confirm_votes`, wrong with probability at most 1e-6) give another answer there: an abstention does not
-    count. Where features are standardised, distances are in standardised units, as radii are, and inputs in those of the data.
+    `attacks`: texts such as "pgd:steps=100"; by default those of the threat, and for a model without gradients, such as an ONNX
+    file, those that need none. The nearest adversarial input of all of them counts, once fresh votes (`confirm_votes`, wrong with
+    probability at most 1e-6) give another answer there: an abstention does not count. Where features are standardised, distances
+    are in standardised units, as radii are, and inputs in those of the data.
     `threat`: certificates are converted to it. `budget`: seconds ("60s") or views, shared by all inputs; with `whole` an input
     is attacked to the end or not at all, one at first (or as many as `whole` says, which suits a GPU), then as many as fit into
     what is left, and no more than `together`.
@@ -150,22 +151,24 @@ def attack(
 
 
 def _chosen(attacks: str | Attack | Sequence[str | Attack], subject: Subject) -> list[Attack]:
-    """The attacks that were asked for, or those of the threat; one that does not fit it is refused."""
-    threat = subject.threat
-    asked = [attacks] if isinstance(attacks, str | Attack) else list(attacks)
-    if not asked:
-        asked = list(_defaults(threat))
-        if not subject.target.differentiable(
-            subject.x[:8], torch.as_tensor(subject.labels[:8], device=subject.x.device)
-        ):
-            asked = [name for name in fitting(threat) if not build(name).gradient]
-    if not asked:
-        raise BadInput(f"no attack fits {threat.name} ({threat.metric}): give threat= (--threat), such as l2 or l0")
-    built = [build(one) for one in asked]
-    for one in built:
+    """The attacks that were asked for, or those of the threat; one that does not fit it, or needs gradients where the model has
+    none, is refused."""
+    threat, target, x = subject.threat, subject.target, subject.x[:8]
+    asked = [build(one) for one in ([attacks] if isinstance(attacks, str | Attack) else attacks)]
+    for one in asked:
         if not one.fits(threat):
             raise unfit(one.name, threat)
-    return built
+    chosen = asked or [build(name) for name in _defaults(threat)]
+    needing = [one.name for one in chosen if one.gradient]
+    labels = torch.as_tensor(subject.labels[:8], device=x.device)
+    if needing and not target.differentiable(x, labels):
+        others = without_gradients(threat)
+        if asked or not others:
+            raise no_gradients(needing[0], threat)
+        chosen = [build(name) for name in others]
+    if not chosen:
+        raise BadInput(f"no attack fits {threat.name} ({threat.metric}): give threat= (--threat), such as l2 or l0")
+    return chosen
 
 
 @dataclass(frozen=True)
