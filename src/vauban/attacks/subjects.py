@@ -240,6 +240,8 @@ def _command(opened: Any, called: str) -> str:
     if not isinstance(opened, SmoothedClassifier):
         return ""
     words = f"--smoothing {opened.smoothing.spec} {called} --precision {opened.network.precision}"
+    if opened.network.backend is not None:
+        words += f" --backend {opened.network.backend}"
     if opened.input_range != UNIT_RANGE:
         words += " --input-range " + (
             "none" if opened.input_range is None else "{:.17g},{:.17g}".format(*opened.input_range)
