@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vauban.attacks.concave.elementwise import concave_threat
 from vauban.attacks.targets import BaseTarget, SmoothedTarget, Target
 from vauban.certificates import UNIT_RANGE, Certificates
+from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.fingerprint import model_fingerprint, model_name
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
@@ -149,7 +150,10 @@ def _classifier(
     if model is None or data is None:
         raise BadInput("a run keeps neither model nor inputs: give model= and data= (--model and --data)")
     manifest = opened.record.manifest
-    return run_classifier(manifest, model, device), opened, manifest
+    classifier = run_classifier(manifest, model, device)
+    if isinstance(classifier.network.source, OnnxNetwork):
+        classifier.rows = manifest.compute.rows  # the file may take no other number of views
+    return classifier, opened, manifest
 
 
 def _aim(

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from vauban.attacks.budgets import Allowance
-from vauban.attacks.passes import in_16_bits, views_in_a_pass
+from vauban.attacks.passes import RunByBackend, searched, views_in_a_pass
 from vauban.attacks.units import Units
 from vauban.bounds.ranks import least_votes
-from vauban.engine.network import BaseClassifier, Model, in_precision, refuse_nan, scores_of, votes_of
+from vauban.engine.backends.onnx_network import OnnxNetwork
+from vauban.engine.network import BaseClassifier, Model, Network, in_precision, refuse_nan, scores_of, votes_of
 from vauban.engine.sampler import choose_rows
 from vauban.errors import BadInput, NoGradients, VaubanError
 from vauban.inputs import LEVELS
@@ -199,8 +200,9 @@ class SmoothedTarget(Target):
             self.smoothed, votes if listed is None else None, seed if listed is None else None, hard=True
         )
         view = smoothed.smoothing.view_shape(shape)
-        self._soft.base = self._all.base = in_16_bits(self._soft.base, smoothed.network.precision, view, self.device)
-        self._rows, self._soft.rows = (views_in_a_pass(view, self.device, keeps) for keeps in (False, True))
+        rows = smoothed.rows or choose_rows(shape, self.device)
+        base = self._soft.base = self._all.base = searched(self._soft.base, smoothed.network, rows, view)
+        self._rows, self._soft.rows = (views_in_a_pass(base, view, self.device, keeps) for keeps in (False, True))
         self._threshold = getattr(law, "threshold", None)
         self._needed = _needed_lead(votes, confirm_votes, abstain)
 
@@ -332,6 +334,8 @@ class BaseTarget(Target):
             module = copy.deepcopy(module).eval().requires_grad_(False)
         self.num_classes, self.device = check_num_classes(classes), torch.device(device or "cpu")
         super().__init__(k, levels, input_range, standardise)
+        if isinstance(module, OnnxNetwork):
+            module = RunByBackend(Network(module, self.device))
         self.base, self._module = base, module
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
