@@ -8,11 +8,12 @@ import pytest
 
 from vauban.errors import BadInput
 from vauban.laws import exact, law
-from vauban.laws.exact import Ballots, ExactLaw, digest, leads, random_offsets, tolerated
+from vauban.laws.exact import Ballots, ExactLaw, digest, leads, offsets_of, points_of, tolerated
 from vauban.laws.splitting import ExactSplittingLaw
 
 OFFSETS = [[365, 212, 342], [138, 111, 336]]
 DIGEST = "01cec5767affd8de5ea782e4fd6bf6f327589724fcdf0cbc4e49069fbf7032dd"
+LATTICE = "cb77a8046e92f23f1a3ca148bb012f646ab038450c71fa604aa33ead28f76a85"
 
 
 def in_top(counts: tuple[int, ...], label: int, k: int) -> bool:
@@ -103,9 +104,47 @@ def test_k_of_all_classes_is_refused() -> None:
 
 def test_offsets_never_change() -> None:
     """They are part of what a run proves: pinned to the bits."""
-    assert random_offsets(0, (2, 3), 441).tolist() == OFFSETS
-    assert random_offsets(1, (2, 3), 441).tolist() != OFFSETS
-    assert digest(random_offsets(0, (2, 3), 441)) == DIGEST
+    assert offsets_of("random", 0, (2, 3), 441, 255).tolist() == OFFSETS
+    assert offsets_of("random", 1, (2, 3), 441, 255).tolist() != OFFSETS
+    assert digest(offsets_of("random", 0, (2, 3), 441, 0)) == DIGEST
+    assert digest(offsets_of("lattice", 0, (3, 32, 32), 3091, 255)) == LATTICE
+    assert offsets_of("lattice", 0, (2, 1, 3), 441, 255).tolist() == [[[0, 251, 61]], [[127, 378, 188]]]
+
+
+def test_a_lattice_is_that_of_the_plastic_ratio() -> None:
+    """The points of a plain formula in floating-point numbers, up to its rounding."""
+    ratio = 1.32471795724474602596
+    down, across = np.mgrid[0:40, 0:50]
+    plain = (down / ratio + across / ratio**2) % 1
+    assert np.allclose(points_of((40, 50)) / 2**64, plain, atol=1e-12)
+    assert np.allclose(points_of((50,)) / 2**64, np.arange(50) * (5**0.5 - 1) / 2 % 1, atol=1e-12)
+
+
+@pytest.mark.parametrize(("count", "window"), [(3091, 255), (441, 255), (18_000, 983)])
+def test_a_lattice_shows_a_little_of_every_part(count: int, window: int) -> None:
+    """Squares of 8 x 8 pixels show about as much as each other in every view; with random offsets they do not."""
+
+    def unevenness(layout: str) -> float:
+        offsets = offsets_of(layout, 0, (1, 32, 32), count, window)[0]
+        views = np.linspace(0, count, 50, endpoint=False, dtype=np.int64)[:, None, None]
+        shown = (offsets + views) % count < window
+        return float(shown.reshape(50, 4, 8, 4, 8).sum(axis=(2, 4)).std(axis=(1, 2)).mean())
+
+    assert unevenness("lattice") < 0.6 * unevenness("random")
+
+
+@pytest.mark.parametrize("text", ["splitting:sigma=0.5", "fractional:p=1/2,scale=2", "sparse:scale=9"])
+def test_a_layout_is_part_of_the_law(text: str) -> None:
+    made = law(f"{text},layout=lattice")
+    assert isinstance(made, ExactLaw)
+    assert str(made.spec) == f"{text},layout=lattice"
+    assert law(f"{text},layout=random") == law(text)
+    assert not made.same_views(law(text))
+    assert made.views_hash((3, 8, 8)) != law(text).views_hash((3, 8, 8))  # type: ignore[attr-defined]
+    with pytest.raises(BadInput, match="a lattice is always the same"):
+        law(f"{text},layout=lattice,offsets=1")
+    with pytest.raises(BadInput, match="lattice, random"):
+        law(f"{text},layout=grid")
 
 
 def test_exact_is_the_default_and_sampled_is_asked_for() -> None:

@@ -9,18 +9,20 @@ from vauban.laws.sparse import SparseLaw
 from vauban.threats import L0, L0_FEATURES
 
 
-def test_homes_are_shared_out_evenly() -> None:
-    homes = SparseLaw(7).view_of_feature((3, 5, 6))
+@pytest.mark.parametrize("layout", ["random", "lattice"])
+def test_homes_are_shared_out_evenly(layout: str) -> None:
+    homes = SparseLaw(7, layout=layout).view_of_feature((3, 5, 6))
     assert homes.shape == (3, 5, 6)
     assert (homes == homes[:1]).all()
     sizes = np.bincount(homes[0].ravel(), minlength=7)
     assert sizes.sum() == 30
     assert set(sizes) <= {4, 5}
-    assert len({int(h) for h in SparseLaw(7).view_of_feature((1, 28, 28))[0, 0]}) > 3
+    assert len({int(h) for h in SparseLaw(7, layout=layout).view_of_feature((1, 28, 28))[0, 0]}) > 3
 
 
-def test_features_have_homes_of_their_own() -> None:
-    homes = SparseLaw(10, unit="feature").view_of_feature((3, 4, 5))
+@pytest.mark.parametrize("layout", ["random", "lattice"])
+def test_features_have_homes_of_their_own(layout: str) -> None:
+    homes = SparseLaw(10, unit="feature", layout=layout).view_of_feature((3, 4, 5))
     assert np.bincount(homes.ravel(), minlength=10).tolist() == [6] * 10
     assert (homes[0] != homes[1]).any()
 

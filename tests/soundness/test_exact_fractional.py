@@ -20,7 +20,7 @@ from vauban.smoothing import design_views as looked_up
 FEATURES = 3
 FIRST = Fraction(1, 3)
 FRACTIONAL = [
-    # p, scale, budget, levels, coupling, offsets, representation
+    # p, scale, budget, levels, coupling, offsets (or their layout), representation
     ("1/2", "1", 40, 7, "cyclic", 0, "upper_lower"),
     ("1/2", "1.5", 31, 7, "cyclic", 1, "upper_lower"),
     ("1/2", "1.51", 20, 5, "arbitrary", 2, "upper_lower"),
@@ -31,6 +31,8 @@ FRACTIONAL = [
     ("2/5", "1", 24, 4, "global", 7, "center_center"),
     ("1", "2", 28, 7, "cyclic", 8, "upper_lower"),
     ("1", "1", 12, 6, "global", 9, "center"),
+    ("1/2", "1.5", 31, 7, "cyclic", "lattice", "upper_lower"),
+    ("1/3", "2", 25, 6, "cyclic", "lattice", "center_error"),
 ]
 CONCAVE = [
     # g, scale, budget, levels, coupling
@@ -72,7 +74,8 @@ def worlds(every: int = 1) -> list[World]:
     with mpmath.workdps(60):
         for p, scale, budget, levels, coupling, offsets, representation in FRACTIONAL[::every]:
             power = mpmath.mpf(Fraction(p).numerator) / Fraction(p).denominator
-            options = {"coupling": coupling, "offsets": offsets, "representation": representation}
+            placed = {"layout": offsets} if isinstance(offsets, str) else {"offsets": offsets}
+            options = {"coupling": coupling, "representation": representation, **placed}
             smoothing = Fractional(p, scale, budget=budget, levels=levels, **options)
             made.append(World(smoothing, lambda k, q=levels, power=power: mpmath.power(mpmath.mpf(k) / q, power)))
         for g, scale, budget, levels, coupling in CONCAVE[::every]:

@@ -11,10 +11,10 @@ from vauban.laws.splitting import ExactSplittingLaw
 from vauban.smoothing import Smoothing, build, splitting
 
 
-def of_period(period: int, levels: int, offsets: int = 0) -> Smoothing:
+def of_period(period: int, levels: int, offsets: int = 0, layout: str = "random") -> Smoothing:
     """Exact splitting with dividers this many steps apart."""
     sigma = (period + 0.3) / levels / (2 * np.sqrt(3))
-    made = build(f"splitting:sigma={sigma},offsets={offsets},levels={levels}")
+    made = build(f"splitting:sigma={sigma},offsets={offsets},levels={levels},layout={layout}")
     assert isinstance(made.law, ExactSplittingLaw)
     assert made.law.views == period
     return made
@@ -24,6 +24,7 @@ SPLITTINGS = [(period, 7, 2) for period in (1, 3, 6, 7, 8, 13)] + [(period, 4, 3
 SPLITTINGS += [(5, 2, 4), (2, 2, 4)]
 SPARSES = [("sparse:scale=3,levels=2", (1, 2, 2)), ("sparse:scale=4,levels=1", (2, 2, 2))]
 SPARSES += [("sparse:scale=5,levels=1,unit=feature", (2, 2, 2)), ("sparse:scale=2,levels=3,offsets=5", (4,))]
+SPARSES += [("sparse:scale=3,levels=2,layout=lattice", (1, 2, 2)), ("sparse:scale=2,levels=3,layout=lattice", (4,))]
 
 
 def l1(there: World) -> np.ndarray:
@@ -50,9 +51,13 @@ def attack(there: World, distance: np.ndarray, classifiers: int) -> tuple[int, i
     return tried, broken
 
 
+@pytest.mark.parametrize("layout", ["random", "lattice"])
 @pytest.mark.parametrize(("period", "levels", "dimensions"), SPLITTINGS)
-def test_splitting(period: int, levels: int, dimensions: int, cases_tried: Callable[[int], None]) -> None:
-    there = world(of_period(period, levels, offsets=dimensions), (dimensions,))
+def test_splitting(
+    period: int, levels: int, dimensions: int, layout: str, cases_tried: Callable[[int], None]
+) -> None:
+    made = of_period(period, levels, offsets=dimensions if layout == "random" else 0, layout=layout)
+    there = world(made, (dimensions,) if layout == "random" else (1, 1, dimensions))
     steps = there.steps
     assert (there.changed <= np.minimum(steps, period).sum(axis=2)).all()
     single = (steps > 0).sum(axis=2) == 1

@@ -45,6 +45,7 @@ class ConcaveLaw(DesignLaw):
     coupling: str = "cyclic"
     budget: int = 1000
     levels: int = 255
+    layout: str = "random"
     name: ClassVar[str] = "concave"
     parameters: ClassVar[dict[str, Parameter]] = {"scale": Parameter(fraction, default=Fraction(1)), **LIST_PARAMETERS}
 
@@ -89,7 +90,7 @@ class ConcavePartsLaw(ExactLaw):
             raise BadInput("g=[]: one function for each feature is needed")
         first = self.parts[0]
         parts = tuple(replace(part, offsets=part.offsets + number) for number, part in enumerate(self.parts))
-        same = ("scale", "representation", "coupling", "budget", "levels")
+        same = ("scale", "representation", "coupling", "budget", "levels", "layout")
         if any(getattr(part, name) != getattr(first, name) for part in parts for name in same):
             raise BadInput(f"the laws of the features differ in {', '.join(same)}: only g may differ")
         object.__setattr__(self, "parts", parts)

@@ -15,12 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.law import AnyLaw
-from vauban.specs import Parameter, Spec, flag, read_params
+from vauban.specs import Parameter, Spec, choose, flag, read_params
 from vauban.validation import check_k
 
 Ints = NDArray[np.int64]
 
 MAX_VIEWS = 10**7
+LAYOUTS = ("random", "lattice")
+_GOLDEN = 11400714819323198485
+"""2^64 over the golden ratio: multiples of it, modulo 2^64, are spread evenly."""
+_PLASTIC = (13925035116211876495, 10511698010929265436)
+"""2^64 over the plastic ratio 1.3247… and over its square: the same for two dimensions."""
 
 
 @dataclass(frozen=True)
@@ -159,20 +164,43 @@ def format_views(views: int) -> str:
     return f"{views:,}" if views < 10**15 else "more than 10^15"
 
 
-def check_view_list(views: int, seed: int, advice: str) -> None:
-    """Refuse a list of more than MAX_VIEWS views, and a seed out of range."""
+def check_view_list(views: int, seed: int, layout: str, advice: str) -> None:
+    """Refuse a list of more than MAX_VIEWS views, a seed out of range, and a layout that is unknown or takes no seed."""
     if views > MAX_VIEWS:
         raise BadInput(
             f"that makes {format_views(views)} views of every input, and {MAX_VIEWS:,} is the most: {advice}"
         )
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise BadInput(f"offsets={seed}: the seed of the offsets is a whole number, zero or more, below 2^63")
+    if choose("layout of offsets", layout, LAYOUTS) == "lattice" and seed:
+        raise BadInput(f"offsets={seed}: a lattice is always the same; leave the seed out, or write layout=random")
 
 
-def random_offsets(seed: int, shape: Sequence[int], count: int) -> Ints:
-    """A number below `count` for every coordinate [...shape], always the same for the same seed: counter-based Philox."""
-    words = np.random.Philox(key=seed).random_raw(math.prod(shape))
-    return (words % np.uint64(count)).astype(np.int64).reshape(tuple(shape))
+def offsets_of(layout: str, seed: int, shape: Sequence[int], count: int, window: int) -> Ints:
+    """A number below `count` for every coordinate [...shape], always the same.
+
+    "random": by the seed. "lattice": pixels whose numbers are close lie evenly spread over the picture, so that a view in which
+    `window` numbers in a row show something shows a little of every part of it. The channels of a pixel share its number but
+    for a part of the window, so that they are cut at different heights.
+    """
+    if layout == "random":
+        words = np.random.Philox(key=seed).random_raw(math.prod(shape))
+        return (words % np.uint64(count)).astype(np.int64).reshape(tuple(shape))
+    channels, pixels = math.prod(shape[:-2]), points_of(shape[-2:]) >> np.uint64(32)
+    own = (pixels * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+    return (own + (np.arange(channels) * window // channels).reshape(-1, 1, 1)).reshape(tuple(shape)) % count
+
+
+def points_of(shape: Sequence[int]) -> NDArray[np.uint64]:
+    """A point of [0, 2^64) for each coordinate [...shape]: the pixels with points in any interval are spread evenly over a picture
+    [..., height, width], the features over a table [n]. Channels are a part of the whole range apart.
+    """
+    across = np.arange(shape[-1], dtype=np.uint64)
+    if len(shape) == 1:
+        return across * np.uint64(_GOLDEN)
+    down, channels = np.arange(shape[-2], dtype=np.uint64)[:, None], math.prod(shape[:-2])
+    apart = np.arange(channels, dtype=np.uint64).reshape(-1, 1, 1) * np.uint64(2**64 // max(channels, 2))
+    return (down * np.uint64(_PLASTIC[0]) + across * np.uint64(_PLASTIC[1]) + apart).reshape(tuple(shape))
 
 
 def digest(*arrays: NDArray[np.int64]) -> str:

@@ -140,6 +140,7 @@ class ExactFractionalLaw(DesignLaw):
     coupling: str = "cyclic"
     budget: int = 1000
     levels: int = 255
+    layout: str = "random"
     name: ClassVar[str] = "fractional"
     parameters: ClassVar[dict[str, Parameter]] = {
         "p": Parameter(Fraction, required=True, example="1/2"),

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
-from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest, random_offsets
+from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest, offsets_of
 from vauban.laws.law import register
 from vauban.laws.rounded_noise import BITS, RoundedNoise
 from vauban.laws.uniform import UniformLaw
@@ -29,8 +29,8 @@ from vauban.threats import L1, Threat
 @dataclass(frozen=True)
 class ExactSplittingLaw(ExactLaw):
     """Dividers N steps apart, N = floor(2 lambda q) with lambda = sigma sqrt 3, q = `levels`; in view j the first divider of
-    coordinate i is half a step above level (j + offset_i) mod N, with offsets from the seed `offsets`.
-    [Levine2023] Corollary 3.1 (general case)
+    coordinate i is half a step above level (j + offset_i) mod N, with offsets from the seed `offsets` or in a `layout`
+    (`offsets_of`). [Levine2023] Corollary 3.1 (general case)
 
     Values z steps apart are separated in min(z, N) of the N views, whatever the offset: so an attack of z steps in total
     changes at most z views, and T tolerated views give the closed L1 radius T / q.
@@ -43,18 +43,20 @@ class ExactSplittingLaw(ExactLaw):
     sigma: float
     offsets: int = 0
     levels: int = 255
+    layout: str = "random"
     name: ClassVar[str] = "splitting"
     parameters: ClassVar[dict[str, Parameter]] = {
         "sigma": Parameter(positive, required=True, example="0.5"),
         "offsets": Parameter(natural, default=0),
         "levels": Parameter(natural, default=255),
+        "layout": Parameter(str, default="random", example="lattice"),
     }
 
     def __post_init__(self) -> None:
         one_sigma(self.sigma)
         if self.levels < 1:
             raise BadInput(f"levels={self.levels}: a grid has one step or more, and 8-bit pictures have 255")
-        check_view_list(self.views, self.offsets, "make sigma smaller")
+        check_view_list(self.views, self.offsets, self.layout, "make sigma smaller")
         if self.views < 1:
             raise BadInput(
                 f"sigma={self.sigma}: dividers are less than a step of 1/{self.levels} apart: make it larger"
@@ -71,7 +73,7 @@ class ExactSplittingLaw(ExactLaw):
 
     def first_dividers(self, shape: Sequence[int]) -> Ints:
         """The level below each coordinate's first divider in view 0 [...shape]."""
-        return random_offsets(self.offsets, shape, self.views)
+        return offsets_of(self.layout, self.offsets, shape, self.views, self.levels)
 
     def views_hash(self, shape: Sequence[int]) -> str:
         return digest(self.first_dividers(shape))

@@ -45,10 +45,11 @@ class Concave(Smoothing):
         levels: int = 255,
         representation: str = "upper_lower",
         coupling: str = "cyclic",
+        layout: str = "random",
     ):
         several = not callable(g) and any(callable(one) or hasattr(one, "__iter__") for one in g)
         given: Sequence[Any] = g if several else [g]  # type: ignore[assignment]
-        settings = (fraction(scale), offsets, representation, coupling, budget, levels)
+        settings = (fraction(scale), offsets, representation, coupling, budget, levels, layout)
         parts = tuple(ConcaveLaw(Tabulated.of(one, levels), *settings) for one in given)
         self.law = ConcavePartsLaw(parts) if several else parts[0]
 

@@ -20,7 +20,7 @@ from vauban.smoothing.splitting import float_bins, grid_bins
 class Fractional(Smoothing):
     """Each number's bin, of a width of its own per coordinate; infinite widths ablate. [Levine2023] Definition 4.2
 
-    Exact: a list of `budget` * scale views; `coupling` and the seed `offsets` assign its outcomes to coordinates (see
+    Exact: a list of `budget` * scale views; `coupling`, the seed `offsets` and `layout` assign its outcomes to coordinates (see
     `DesignLaw`). `sampled`: widths and dividers are independent per coordinate.
 
     `representation` ([Levine2023] C.5): "upper_lower" shows both ends of the bin, the upper ones before the lower ones
@@ -44,12 +44,13 @@ class Fractional(Smoothing):
         representation: str = "upper_lower",
         budget: int = 1000,
         levels: int = 255,
+        layout: str = "random",
     ):
         if sampled:
             self.law = FractionalLaw(fraction(p), float(scale), sampled, representation)
         else:
             self.law = ExactFractionalLaw(
-                fraction(p), fraction(scale), offsets, representation, coupling, budget, levels
+                fraction(p), fraction(scale), offsets, representation, coupling, budget, levels, layout
             )
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:

@@ -23,8 +23,8 @@ class Sparse(Smoothing):
 
     law: SparseLaw
 
-    def __init__(self, scale: int, *, unit: str = "pixel", offsets: int = 0):
-        self.law = SparseLaw(scale, unit, offsets)
+    def __init__(self, scale: int, *, unit: str = "pixel", offsets: int = 0, layout: str = "random"):
+        self.law = SparseLaw(scale, unit, offsets, layout=layout)
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return 1

@@ -16,7 +16,7 @@ from vauban.specs import one_sigma
 @register("splitting")
 class Splitting(Smoothing):
     """The middle of each number's bin; bins span 2 sqrt 3 sigma. Exact: one divider position per view, offset per coordinate by
-    the seed `offsets`; `sampled`: positions are independent per coordinate.
+    the seed `offsets` or by `layout`; `sampled`: positions are independent per coordinate.
 
     [Levine2023] Theorem 3.2 and Corollary 3.1 (general case)
 
@@ -26,8 +26,9 @@ class Splitting(Smoothing):
 
     law: ExactSplittingLaw | SplittingLaw
 
-    def __init__(self, sigma: float, *, offsets: int = 0, sampled: bool = False):
-        self.law = SplittingLaw(one_sigma(sigma)) if sampled else ExactSplittingLaw(one_sigma(sigma), offsets)
+    def __init__(self, sigma: float, *, offsets: int = 0, layout: str = "random", sampled: bool = False):
+        exact = ExactSplittingLaw(one_sigma(sigma), offsets, layout=layout)
+        self.law = SplittingLaw(one_sigma(sigma)) if sampled else exact
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
         return 1 if isinstance(self.law, ExactSplittingLaw) else shape.numel()

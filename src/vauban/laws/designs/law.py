@@ -18,7 +18,7 @@ from vauban.bounds.clopper_pearson import Floats
 from vauban.errors import BadInput
 from vauban.laws.designs.design import Design, design
 from vauban.laws.designs.metrics import Metric
-from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest, random_offsets
+from vauban.laws.exact import ExactLaw, Ints, check_view_list, digest, offsets_of
 from vauban.specs import Parameter, choose, natural
 
 REPRESENTATIONS = ("upper_lower", "center", "center_center", "center_error")
@@ -49,7 +49,8 @@ class DesignLaw(ExactLaw):
 
     `coupling` says which outcome coordinate i has in view v. "cyclic": (v + offset_i) mod V. "global": v, its divider moved by
     offset_i within the width, which all coordinates share ([Levine2023] C.2). "arbitrary": the one to which the coordinate's
-    own permutation maps v ([Levine2023] C.7). Offsets and permutations come from the seed `offsets`.
+    own permutation maps v ([Levine2023] C.7). Offsets and permutations come from the seed `offsets`; cyclic ones may have a
+    `layout` (`offsets_of`).
     """
 
     scale: Fraction
@@ -57,6 +58,7 @@ class DesignLaw(ExactLaw):
     representation: str
     coupling: str
     budget: int
+    layout: str
 
     @property
     @abstractmethod
@@ -74,7 +76,9 @@ class DesignLaw(ExactLaw):
             )
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
             raise BadInput(f"budget={self.budget}: the list of outcomes needs one or more, for example 1000")
-        check_view_list(self.views, self.offsets, "make budget or scale smaller")
+        check_view_list(self.views, self.offsets, self.layout, "make budget or scale smaller")
+        if self.layout != "random" and self.coupling != "cyclic":
+            raise BadInput(f"layout={self.layout}: it lays out the offsets of coupling=cyclic, not of {self.coupling}")
 
     @property
     def rate(self) -> Fraction:
@@ -100,14 +104,21 @@ class DesignLaw(ExactLaw):
         widths = np.repeat(self.design.widths, self.design.times)
         period = np.ones(self.views, dtype=np.int64)
         divider = np.ones(self.views, dtype=np.int64)
-        used = int(widths.sum())
+        used = self._shown
         period[:used] = np.repeat(widths, widths)
         divider[:used] = np.arange(used) - np.repeat(np.cumsum(widths) - widths, widths)
         return Outcomes(period, divider)
 
     def starts(self, shape: Sequence[int]) -> Ints:
         """The offset of each coordinate [...shape]: along the list ("cyclic"), or within a width ("global")."""
-        return random_offsets(self.offsets, shape, self.views if self.coupling == "cyclic" else 2**30)
+        if self.coupling != "cyclic":
+            return offsets_of("random", self.offsets, shape, 2**30, 0)
+        return offsets_of(self.layout, self.offsets, shape, self.views, self._shown)
+
+    @property
+    def _shown(self) -> int:
+        """The number of outcomes that are not ablated: they come first."""
+        return int((self.design.widths * self.design.times).sum())
 
     def permutations(self, shape: Sequence[int]) -> Ints:
         """For "arbitrary": the outcome of each coordinate in each view [views, coordinates]; always the same."""
@@ -163,4 +174,5 @@ LIST_PARAMETERS: dict[str, Parameter] = {
     "coupling": Parameter(str, default="cyclic"),
     "budget": Parameter(natural, default=1000),
     "levels": Parameter(natural, default=255),
+    "layout": Parameter(str, default="random", example="lattice"),
 }
