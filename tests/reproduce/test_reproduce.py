@@ -45,12 +45,15 @@ def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
     vauban(*only, "--only", "sigma=0.25")
     first = json.loads((out / "results.json").read_text())
     assert first["missing"] == []
+    assert first["commands"] == [f"vauban reproduce {entry} --only sigma=0.25 --out FOLDER"]
+    assert f"\n    {first['commands'][0]}\n" in (out / "README.md").read_text()
     assert [row["done"] for row in first["compared"]] == [True, True, True, False]
     weights = (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns
     said = vauban(*only)
     assert "published" in said
     assert (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns == weights
     found = json.loads((out / "results.json").read_text())
+    assert found["commands"] == [f"vauban reproduce {entry} --out FOLDER"]
     certs = {s: vb.Run.open(out / "runs" / f"sigma-{s}").certificates() for s in ("0.25", "0.5")}
     assert certs["0.5"].index.tolist() == [1, 2501, 5001, 7501]
     best = max(100 * some.accuracy(0.1) for some in certs.values())
@@ -363,7 +366,11 @@ def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_pat
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
     ours = [json.loads((place / "results.json").read_text())["compared"] for place in (made, out)]
     assert ours[0] == ours[1]
-    assert "made elsewhere (../made/runs/sigma-0.25)" in (out / "README.md").read_text()
+    page = (out / "README.md").read_text()
+    assert "made elsewhere (../made/runs/sigma-0.25)" in page
+    (shown,) = (line.removeprefix("    vauban ") for line in page.splitlines() if line.startswith("    vauban "))
+    assert shown.endswith("--only sigma=0.25 --use sigma-0.25=FOLDER/../made/runs/sigma-0.25 --out FOLDER")
+    vauban(*shown.replace("FOLDER", str(tmp_path / "again")).split(), "--device", "cpu")
     assert "has the runs sigma-0.5, sigma-0.25" in vauban(*command, "--use", f"sigma-3={folder}", code=2)
     assert "no finished run folder" in vauban(*command, "--use", f"sigma-0.25={tmp_path}", code=2)
     assert "NAME=FOLDER is needed" in vauban(*command, "--use", "sigma-3", code=2)

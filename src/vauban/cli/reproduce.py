@@ -124,6 +124,8 @@ def reproduce(
 
         stop_with(parent)
 
+    as_given = {entry.name: name for entry, name in zip(entries, names, strict=True)}
+
     def options(entry: Entry) -> Options:
         """The options of one of the entries, with what is left of the budget."""
         return Options(
@@ -142,6 +144,7 @@ def reproduce(
             use=_read_used(use or []),
             pack=pack,
             piece=piece,
+            given=as_given[entry.name],
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
             bar=None if json else lambda text, total, unit="percent": common.progress(text, total, unit, False),

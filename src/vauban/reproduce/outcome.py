@@ -17,8 +17,8 @@ RESULTS, PAGE = "results.json", "README.md"
 @dataclass
 class Outcome:
     """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
-    `options`: of the command, as far as the results depend on them; `learned`: areas of agents; `chosen`: how the run on test
-    inputs was chosen, in words."""
+    `options`: of the command, as far as all results depend on them; `commands`: those that make what there is; `learned`: areas
+    of agents; `chosen`: how the run on test inputs was chosen, in words."""
 
     entry: Entry
     out: Path
@@ -29,6 +29,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     quick: bool = False
     options: str = ""
+    commands: list[str] = field(default_factory=list)
     learned: list[dict[str, Any]] = field(default_factory=list)
     chosen: str = ""
 
@@ -41,7 +42,8 @@ class Outcome:
             "source": self.entry.source,
             "vauban": __version__,
             "quick": self.quick,
-            "options": self.options.strip(),
+            "options": self.options,
+            "commands": self.commands,
             "compared": compared,
             "verified": self.verified,
             "missing": self.missing,
@@ -61,7 +63,7 @@ def page(outcome: Outcome) -> str:
     """The results as Markdown: the table of published and own numbers, pictures, runs and seconds."""
     entry = outcome.entry
     lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
-    lines += [f"    vauban reproduce {entry.name}{outcome.options} --out FOLDER", ""]
+    lines += [*(f"    {command}" for command in outcome.commands), ""]
     if outcome.quick:
         fewer = "steps and seeds" if entry.kind == "rl" else "epochs, inputs and votes"
         lines += [f"The quick version: fewer {fewer} than published; it shows that the experiment runs.", ""]

@@ -19,6 +19,7 @@ from vauban.reproduce.budget import stop_when, within
 from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_made
 from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.made_by import commands_of_runs, matches, options_text
 from vauban.reproduce.outcome import PAGE, Outcome, write
 from vauban.reproduce.steps import Step
 
@@ -32,7 +33,8 @@ class Options:
     place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
     runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `piece`: the one run to make,
     by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
-    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's."""
+    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the command
+    names it, a name or a file."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -53,17 +55,7 @@ class Options:
     jobs: int | None = None
     rl_seeds: int | None = None
     rl_steps: int | None = None
-
-    @property
-    def text(self) -> str:
-        """Those on which results depend, as they are written."""
-        said = [f"--{name}" for name in ("quick", "printed") if getattr(self, name)]
-        said += [f"--{key} {value:g}" for key, value in self.settings.items()]
-        said += [f"--inputs {self.inputs}"] if self.inputs is not None else []
-        said += [f"--steps {self.rl_steps}"] if self.rl_steps else []
-        seeds = self.rl_seeds or (self.seeds if self.seeds > 1 else None)
-        said += [f"--seeds {seeds}"] if seeds else []
-        return "".join(f" {option}" for option in said)
+    given: str | None = None
 
 
 def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
@@ -103,7 +95,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     with in_turn(out / ABOUT):
         _begin(made, out, options)
     if made.kind == "analytic":
-        return _analytic(made, out)
+        return _analytic(made, out, options)
     if made.kind == "rl":
         from vauban.reproduce import learning
 
@@ -178,7 +170,7 @@ def _budgeted(
 def steps_of(entry: Entry, out: Path, options: Options) -> list[Step]:
     """The runs of an entry; where the test run is chosen among the grid, first those on validation inputs."""
     part = "validation" if entry.choose else "test"
-    points = [p for p in entry.points() if all(str(p.get(axis)) == value for axis, value in options.only.items())]
+    points = [point for point in entry.points() if matches(point, options.only)]
     return [Step(entry, out, point, seed, part) for point in points for seed in range(options.seeds)]
 
 
@@ -237,11 +229,12 @@ def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, l
 def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
     from vauban.reproduce.pictures import draw_all
 
-    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
+    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options_text(options))
     choice = chosen_steps(entry, out, options.seeds)
     listed = list({step.run: step for step in [*listed, *choice]}.values())
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
     done = finished(every)
+    outcome.commands = commands_of_runs(entry, options, every)
     opened = Opened()
     for step in done:
         _pack(step, options)
@@ -360,11 +353,11 @@ def _refuse_missing_data(entry: Entry) -> None:
             raise BadInput(f"{entry.name} needs data that are not here: {problem}{needs}") from None
 
 
-def _analytic(entry: Entry, out: Path) -> Outcome:
+def _analytic(entry: Entry, out: Path, options: Options) -> Outcome:
     from vauban.reproduce.analytic import FIGURES
 
     rows, pictures = FIGURES[entry.analytic](entry, out)
-    outcome = Outcome(entry, out, rows, pictures)
+    outcome = Outcome(entry, out, rows, pictures, commands=commands_of_runs(entry, options, [Step(entry, out, {})]))
     write(outcome)
     return outcome
 
