@@ -244,11 +244,10 @@ def finish(entry: Entry, out: Path, options: Any) -> Outcome:
     """
     seeds, choosing = seeds_of(entry, options.rl_seeds)
     outcome = Outcome(entry, out, quick=options.quick, options=options_text(options))
-    asked = arms(entry, out, options.only)
+    outcome.missing = missing(entry, out, options)
     groups: dict[str, list[Curves]] = {}
     for name, some in arms(entry, out, {}).items():
-        shown, missing = _read(some, seeds, choosing)
-        outcome.missing += [f"{name}: {label}" for label in missing if name in asked]
+        shown, _ = _read(some, seeds, choosing)
         outcome.learned += _rows(name, shown, choosing)
         try:
             outcome.pictures += [_draw(entry, out, name, shown)] if shown else []
@@ -258,10 +257,19 @@ def finish(entry: Entry, out: Path, options: Any) -> Outcome:
             groups.setdefault(arm.label, []).append(curves)
     if len({row["point"] for row in outcome.learned}) > 1:
         outcome.learned += _pooled(groups)
-    there = {*asked, *(row["point"] for row in outcome.learned)}
+    there = {*arms(entry, out, options.only), *(row["point"] for row in outcome.learned)}
     outcome.commands = commands_of_agents(entry, options, [point for point in entry.points() if _name(point) in there])
     write(outcome)
     return outcome
+
+
+def missing(entry: Entry, out: Path, options: Any) -> list[str]:
+    """The arms that are not trained to their end, of the points that are asked for."""
+    found = {
+        name: _read(some, *seeds_of(entry, options.rl_seeds))[1]
+        for name, some in arms(entry, out, options.only).items()
+    }
+    return [f"{name}: {label}" for name, labels in found.items() for label in labels]
 
 
 def _read(

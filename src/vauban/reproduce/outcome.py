@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban import __version__
+from vauban.errors import Incomplete
 from vauban.files import replace_file, write_json
 from vauban.reproduce.comparing import Compared, headers, table_rows
 from vauban.reproduce.entry import Entry
@@ -33,6 +34,11 @@ class Outcome:
     learned: list[dict[str, Any]] = field(default_factory=list)
     chosen: str = ""
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing that was asked for is left to do."""
+        return not self.missing
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         compared = [{**asdict(row), "difference": row.difference} for row in self.rows]
@@ -44,6 +50,7 @@ class Outcome:
             "quick": self.quick,
             "options": self.options,
             "commands": self.commands,
+            "finished": self.finished,
             "compared": compared,
             "verified": self.verified,
             "missing": self.missing,
@@ -51,6 +58,14 @@ class Outcome:
             "seconds": self.seconds,
             **({"learned": self.learned} if self.learned else {}),
         }
+
+
+class Unfinished(Incomplete):
+    """A budget was spent before everything was done; `outcome` is what there is."""
+
+    def __init__(self, message: str, outcome: Outcome):
+        super().__init__(message)
+        self.outcome = outcome
 
 
 def write(outcome: Outcome) -> None:
