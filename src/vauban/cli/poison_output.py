@@ -83,11 +83,13 @@ def _test_set(data: str) -> Spec:
 
 
 def progress_bars(out: Path, quiet: bool) -> ProgressReporter:
-    """Progress bars for work on the folder `out`; a resumed training says how much it found there."""
+    """Progress bars for work on the folder `out`; a resumed training says how much it found there, a finished run that it is."""
 
     @contextmanager
     def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[ProgressCallback]:
-        if done and not quiet:
+        if done == total > 0 and label == "voting":
+            typer.echo(f"{out} is finished: its stored votes are used, and no base classifier votes again", err=True)
+        elif done and not quiet:
             typer.echo(f"{out} holds {done:,} of {total:,} base classifiers; going on", err=True)
         with common.progress(label, total - done, unit, quiet) as on_progress:
             yield on_progress

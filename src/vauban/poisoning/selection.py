@@ -34,7 +34,7 @@ class Selection:
     @property
     def source(self) -> InputSource:
         """The manifest's entries for these inputs."""
-        return InputSource(self.data.name, self.data.fingerprint(), self.index)
+        return InputSource(self.data.name, self.data.fingerprint(), self.index, selected=True)
 
 
 def select(
