@@ -57,13 +57,27 @@ def in_turn(path: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Create the folder if it is missing and hold its lock; RunRefused if another process holds it."""
+def check_folder(folder: Path) -> None:
+    """Refuse a run folder that can be neither read nor created: it or one above it is a file, is closed, or has no valid name."""
     try:
         above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not above.is_dir():
             raise BadInput(f"{folder} cannot be used as a run folder, since {above} is a file: give another --out")
+        if not os.access(above, os.R_OK | os.X_OK):
+            raise BadInput(f"{folder} cannot be used as a run folder: {above} cannot be read")
+    except OSError as problem:
+        raise BadInput(f"{folder} cannot be used as a run folder: {problem.strerror}") from None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Create the folder if it is missing and hold its lock; RunRefused if another process holds it.
+
+    The lock file stays, since removing it would let two processes hold locks of the same name. Whoever may still refuse
+    its settings does so before this, so that nothing is left behind.
+    """
+    check_folder(folder)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)

@@ -271,14 +271,14 @@ class SmoothedClassifier(AsModule):
 
     def collect(self, x: Any, y: Any = None, index: Any = None) -> Batch:
         """Read and check inputs, labels and numbers from any source that `certify` takes."""
+        if hasattr(self.base.module, "check_names"):
+            self.base.module.check_names(x)
         classes = getattr(x, "num_classes", 0)
         if classes and classes != self.num_classes:
             raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")
         batch = collect(x, y, index, self.prepare, self.num_classes)
         if self.standardise is not None:
             self.standardise.refuse_own(batch.selection, batch.sha256, batch.spec)
-        if hasattr(self.base.module, "check_names"):
-            self.base.module.check_names(batch.features, getattr(x, "class_names", None) if batch.features else None)
         return batch
 
     def prepare(self, x: Any) -> Inputs:

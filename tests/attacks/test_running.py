@@ -159,6 +159,13 @@ def test_an_interrupted_attack_goes_on_where_it_was_stopped(tmp_path: Path, monk
         vb.attack(smoothed, x, y, out=tmp_path, **(options | {"attacks": "pgd"}))
 
 
+def test_a_refused_attack_leaves_nothing_behind(tmp_path: Path) -> None:
+    smoothed, x, y = half_space()
+    with pytest.raises(BadInput, match="patch"):
+        vb.attack(smoothed, x, y, out=tmp_path / "deep" / "a", **(SMALL | {"attacks": "patch"}))
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_altered_adversarial_input_is_refused(tmp_path: Path) -> None:
     smoothed, x, y = half_space()
     options = SMALL | {"attacks": "minimal:steps=10", "limit": 1, "out": tmp_path}

@@ -126,6 +126,44 @@ def test_voting_stopped_with_ctrl_c_goes_on(by_signal: bool, ensemble: Path, run
     vauban("verify", folder)
 
 
+def test_a_finished_run_is_not_voted_on_again(
+    ensemble: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    monkeypatch.setattr(Ensemble, "tally", None)
+    command = ["poison", "certify", "-e", str(ensemble), *TEST, "--out", str(folder)]
+    first = vauban("claim", run, "--json")
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0, again.output
+    assert "is finished: its stored votes are used, and no base classifier votes again" in again.stderr
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["run"] == str(folder)
+    assert vauban("claim", folder, "--json") == first
+    assert "without the vote of every base classifier" in vauban(*command, "--keep-votes", code=2)
+    assert "holds a run with other settings" in vauban(*command[:-1], folder, "--limit", "7", code=2)
+    other = ensemble.parent / "other"
+    vauban(*(word if word != "600" else "500" for word in TRAIN), "--out", other)
+    said = vauban(*command[:3], str(other), *command[4:], code=2)
+    assert "holds a run with other settings" in said
+    assert "training." in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in run.iterdir()
+    }
+
+
+def test_altered_votes_of_a_finished_run_are_not_used(ensemble: Path, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    with np.load(folder / "ballots.npz") as kept:
+        arrays = {name: np.array(kept[name]) for name in kept.files}
+    arrays["counts"][0] = np.roll(arrays["counts"][0], 1)
+    np.savez_compressed(folder / "ballots.npz", **arrays)
+    vauban("poison", "certify", "-e", ensemble, *TEST, "--out", folder, code=1)
+    (folder / "ballots.npz").unlink()
+    vauban("poison", "certify", "-e", ensemble, *TEST, "--out", folder)
+    assert (folder / "seal.json").read_bytes() == (run / "seal.json").read_bytes()
+
+
 def test_a_folder_with_another_run_is_refused_before_anybody_votes(
     ensemble: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

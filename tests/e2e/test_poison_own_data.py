@@ -1,5 +1,6 @@
 """vauban poison on one's own pictures and arrays: the printed next command works."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ SMALL = ["--partitions", "3", "--model", "tiny-cnn:steps=2,views=1,batch=8", "--
 
 def next_command(printed: str, run: Path) -> list[str]:
     line = next(line for line in printed.splitlines() if line.startswith("next: vauban "))
-    return line.removeprefix("next: vauban ").replace("RUN", str(run)).split()
+    return shlex.split(line.removeprefix("next: vauban ").replace("RUN", str(run)))
 
 
 def test_pictures_in_folders(tmp_path: Path) -> None:
@@ -41,3 +42,15 @@ def test_arrays_of_numpy(tmp_path: Path, beside: bool) -> None:
         assert "top 1 of 5 inputs" in vauban(*command)
     else:
         assert "npz:path=TEST.npz,classes=2" in command
+
+
+def test_a_table_whose_classes_have_spaces_in_their_names(tmp_path: Path) -> None:
+    """The commands that are printed work: the classes to state, and a next command for a test table beside it."""
+    rows = [f"{i % 7},{i % 2 * 5},{('New York', 'Rome')[i % 2]}" for i in range(20)]
+    for name in ("my train.csv", "my test.csv"):
+        (tmp_path / name).write_text("\n".join(["a,b,city", *rows, ""]))
+    command = ["poison", "train", "--partitions", "3", "--model", "dense:steps=2", "--out", tmp_path / "e"]
+    refused = vauban(*command, "--data", f"table:path={tmp_path}/my train.csv,label=city", code=2)
+    stated = shlex.split(refused.partition("--data ")[2])[0]
+    printed = vauban(*command, "--data", stated)
+    assert "top 1 of 20 inputs" in vauban(*next_command(printed, tmp_path / "run"))

@@ -145,7 +145,7 @@ def test_a_model_with_more_classes_than_labels_says_what_to_give(own: Path) -> N
     refused = run("certify", "--model", "my_models:pipeline", "--data", f"npz:path={own / 'few.npz'}", *options)
     assert refused.exit_code == 2
     assert "the model has 3 classes" in refused.output
-    assert "give classes=3 in --data" in refused.output
+    assert f"give --data npz:path={own / 'few.npz'},classes=3" in refused.output
 
 
 def test_training_a_network_that_returns_no_tensor_points_to_wrap() -> None:

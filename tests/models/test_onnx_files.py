@@ -155,6 +155,25 @@ def test_inputs_that_a_file_does_not_fit_are_said(how: dict[str, Any], sentence:
         smoothed.certify(PICTURES, [0, 1, 2], **SETTINGS)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_operator_that_a_backend_does_not_know_is_named(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip(backend, reason=f"{backend} is not installed: pip install 'vauban[{backend}]'")
+    model = load(written(tmp_path / "net.onnx", operator="Own", domain="own.operators"))
+    smoothed = SmoothedClassifier(model, "gaussian:sigma=0.5", num_classes=3, rows=20, backend=backend)
+    with pytest.raises(BadInput, match=r"cannot run the model \(\w+: .*own\.operators[.:]Own") as refused:
+        smoothed.certify(PICTURES, [0, 1, 2], **SETTINGS)
+    assert ".cpp" not in str(refused.value)
+
+
+def test_openvino_says_which_sizes_do_not_fit(tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed: pip install 'vauban[openvino]'")
+    model = load(written(tmp_path / "net.onnx", shape=("c", "h", "w"), weights=np.ones((25, 3), dtype=np.float32)))
+    smoothed = SmoothedClassifier(model, "gaussian:sigma=0.5", num_classes=3, rows=20, backend="openvino")
+    with pytest.raises(BadInput, match=r"cannot run the model \(RuntimeError: [^:]*dimension") as refused:
+        smoothed.certify(PICTURES, [0, 1, 2], **SETTINGS)
+    assert "failed at" not in str(refused.value)
+
+
 def with_second_output(path: Path, sides: int) -> Path:
     """A file whose output `other` is `scores` with the sign changed, with so many dimensions."""
     model = onnx.load(written(path))

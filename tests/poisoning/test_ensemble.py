@@ -16,6 +16,7 @@ from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import locked
 from vauban.poisoning import Ensemble, EnsembleVotes, ModuleTrainer, Partition, SklearnTrainer, derive
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
+from vauban.poisoning.votes.run_folder import InputSource
 from vauban.runs.verify import verify_run
 
 DIGITS = load("mnist:split=test")
@@ -305,6 +306,35 @@ def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
         ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
     ensemble.certify(TEST_X, TEST_Y, out=tmp_path)
     assert verify_run(tmp_path).inputs == 60
+
+
+def test_stored_votes_are_used_only_where_it_is_known_what_voted_on_what(tmp_path: Path) -> None:
+    """A trainer of the caller's own votes again, since nobody knows whether it is the same; so it does on inputs that a source
+    of the caller's own describes, and others under the same source are refused as before."""
+    ensemble = Ensemble.fit(X, Y, Partition(4), TRAINERS["stacked"])
+    asked: list[int] = []
+
+    def tally(self: Ensemble, *given: Any, **more: Any) -> Any:
+        asked.append(1)
+        return original(self, *given, **more)
+
+    original = Ensemble.tally
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Ensemble, "tally", tally)
+        first = ensemble.certify(TEST_X, TEST_Y, out=tmp_path / "own")
+        again = ensemble.certify(TEST_X, TEST_Y, out=tmp_path / "own")
+        assert len(asked) == 1
+        assert np.array_equal(first.radius, again.radius, equal_nan=True)
+        said = InputSource("digits", "0" * 64, np.arange(len(TEST_X)))
+        ensemble.certify(TEST_X, TEST_Y, out=tmp_path / "said", source=said)
+        ensemble.certify(TEST_X, TEST_Y, out=tmp_path / "said", source=said)
+        assert len(asked) == 3
+        with pytest.raises(RunRefused, match="other votes under the same settings"):
+            ensemble.certify(TEST_X[::-1].copy(), TEST_Y, out=tmp_path / "said", source=said)
+        callers = Ensemble.fit(X, Y, Partition(4), Means())
+        callers.certify(TEST_X, TEST_Y, out=tmp_path / "callers")
+        callers.certify(TEST_X, TEST_Y, out=tmp_path / "callers")
+        assert len(asked) == 6
 
 
 def test_the_given_label_in_the_top_k() -> None:

@@ -15,9 +15,11 @@ import pytest
 from commands import vauban
 from safetensors.numpy import load_file
 from small_entry import ENTRY
+from typer.testing import CliRunner
 
 import vauban as vb
 from vauban.certificates import derive
+from vauban.cli import app
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.reproduce import running
 from vauban.reproduce.analytic import FIGURES
@@ -45,12 +47,15 @@ def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
     vauban(*only, "--only", "sigma=0.25")
     first = json.loads((out / "results.json").read_text())
     assert first["missing"] == []
+    assert first["commands"] == [f"vauban reproduce {entry} --only sigma=0.25 --out FOLDER"]
+    assert f"\n    {first['commands'][0]}\n" in (out / "README.md").read_text()
     assert [row["done"] for row in first["compared"]] == [True, True, True, False]
     weights = (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns
     said = vauban(*only)
     assert "published" in said
     assert (out / "weights" / "gaussian_sigma=0.25-mlp_width_16_depth_1.safetensors").stat().st_mtime_ns == weights
     found = json.loads((out / "results.json").read_text())
+    assert found["commands"] == [f"vauban reproduce {entry} --out FOLDER"]
     certs = {s: vb.Run.open(out / "runs" / f"sigma-{s}").certificates() for s in ("0.25", "0.5")}
     assert certs["0.5"].index.tolist() == [1, 2501, 5001, 7501]
     best = max(100 * some.accuracy(0.1) for some in certs.values())
@@ -122,6 +127,36 @@ def test_a_spent_budget_is_an_unfinished_experiment_that_goes_on(entry: Path, tm
     assert json.loads((out / "results.json").read_text())["missing"] == ["sigma-0.5", "sigma-0.25"]
     vauban(*only)
     assert json.loads((out / "results.json").read_text())["missing"] == []
+
+
+def test_json_says_what_is_finished_where_a_budget_is_spent(entry: Path, tmp_path: Path) -> None:
+    """A run of the first entry is made, then the budget ends; the second entry is never come to."""
+    (tmp_path / "second.toml").write_text(ENTRY)
+    vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--out", tmp_path / "out" / "mine")
+    names = [str(entry), str(tmp_path / "second.toml"), "laplace-regions"]
+    words = ["reproduce", *names, "--device", "cpu", "--budget", "0.01s", "--json", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3
+    assert "the budget is spent with 1 run left" in done.stderr
+    found = json.loads(done.stdout, parse_constant=lambda _: pytest.fail("no JSON"))
+    assert [(one["entry"], one["finished"], one["missing"]) for one in found] == [
+        ("mine", False, ["sigma-0.5"]),
+        ("second", False, ["sigma-0.5", "sigma-0.25"]),
+        ("laplace-regions", False, ["laplace-regions"]),
+    ]
+    assert found[0]["verified"] == ["sigma-0.25: 4 inputs, 800 votes"]
+    assert [row["done"] for row in found[0]["compared"]] == [True, True, True, False]
+    assert not (tmp_path / "out" / "second").exists()
+
+
+def test_json_of_an_entry_made_by_commands_is_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "said.toml").write_text('title = "T"\nsource = "here"\ncommands = ["vauban data"]\n')
+    command = ["reproduce", str(tmp_path / "said.toml"), "--device", "cpu", "--out"]
+    CliRunner().invoke(app, [*command, str(tmp_path / "a")])
+    assert "mnist:split=test" in capfd.readouterr().out
+    done = CliRunner().invoke(app, [*command, str(tmp_path / "b"), "--json"])
+    assert json.loads(done.stdout)[0]["entry"] == "said"
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
@@ -363,7 +398,11 @@ def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_pat
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
     ours = [json.loads((place / "results.json").read_text())["compared"] for place in (made, out)]
     assert ours[0] == ours[1]
-    assert "made elsewhere (../made/runs/sigma-0.25)" in (out / "README.md").read_text()
+    page = (out / "README.md").read_text()
+    assert "made elsewhere (../made/runs/sigma-0.25)" in page
+    (shown,) = (line.removeprefix("    vauban ") for line in page.splitlines() if line.startswith("    vauban "))
+    assert shown.endswith("--only sigma=0.25 --use sigma-0.25=FOLDER/../made/runs/sigma-0.25 --out FOLDER")
+    vauban(*shown.replace("FOLDER", str(tmp_path / "again")).split(), "--device", "cpu")
     assert "has the runs sigma-0.5, sigma-0.25" in vauban(*command, "--use", f"sigma-3={folder}", code=2)
     assert "no finished run folder" in vauban(*command, "--use", f"sigma-0.25={tmp_path}", code=2)
     assert "NAME=FOLDER is needed" in vauban(*command, "--use", "sigma-3", code=2)

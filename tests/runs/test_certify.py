@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,16 @@ def test_a_file_where_the_run_folder_should_be_is_refused(tmp_path: Path, half_s
     assert (tmp_path / "there").read_text() == "a file"
 
 
+def test_a_folder_whose_name_is_not_possible_is_refused(tmp_path: Path, half_spaces: Model) -> None:
+    with pytest.raises(BadInput, match="cannot be used as a run folder: File name too long"):
+        run(tmp_path / ("long" * 100), half_spaces)
+
+
 def test_a_folder_with_strange_files_is_refused(tmp_path: Path, half_spaces: Model) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunRefused, match="thesis.tex"):
         run(tmp_path, half_spaces)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_two_writers_at_once_are_refused(tmp_path: Path, half_spaces: Model) -> None:
@@ -199,8 +206,45 @@ def test_a_wrong_model_begins_no_run(tmp_path: Path) -> None:
         (lambda views: torch.full((len(views), 3), float("nan")), "NaN"),
     ]:
         with pytest.raises(BadInput, match=complaint):
-            run(tmp_path / "run", model)
-        assert not (tmp_path / "run" / "manifest.json").exists()
+            run(tmp_path / "deep" / "run", model)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_extension_leaves_nothing_behind(tmp_path: Path, half_spaces: Model) -> None:
+    with pytest.raises(BadInput, match="holds no run to extend"):
+        run(tmp_path / "run", half_spaces, SETTINGS | {"extend": 2_600})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_another_process_begins_meanwhile_is_left_alone(tmp_path: Path, half_spaces: Model) -> None:
+    """The folder is empty when this process looks, and holds a run of another one before this one writes to it."""
+    begun: list[dict[str, bytes]] = []
+
+    def slow(views: torch.Tensor) -> torch.Tensor:
+        if not begun:
+            begun.append({})
+            run(tmp_path / "run", half_spaces)
+            begun[0] |= {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        return half_spaces(views)
+
+    with pytest.raises(RunRefused, match="begun by another process just now"):
+        run(tmp_path / "run", slow, seed=8)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == begun[0]
+    run(tmp_path / "run", half_spaces)
+
+
+def test_of_two_first_writers_one_is_refused(tmp_path: Path, half_spaces: Model) -> None:
+    """Another process holds the lock since after this one looked, and has written nothing yet."""
+    with ExitStack() as stack:
+
+        def slow(views: torch.Tensor) -> torch.Tensor:
+            if not (tmp_path / "run").exists():
+                stack.enter_context(locked(tmp_path / "run"))
+            return half_spaces(views)
+
+        with pytest.raises(RunRefused, match="being written by another process"):
+            run(tmp_path / "run", slow)
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(

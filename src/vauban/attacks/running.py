@@ -26,7 +26,7 @@ from vauban.attacks.subjects import SearchNoise, Subject, subject_of
 from vauban.attacks.targets import CONFIRM_ALPHA, CONFIRM_VOTES, VIEWS, VOTES
 from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.errors import BadInput
-from vauban.files import locked
+from vauban.files import check_folder, locked
 from vauban.report.numbers import floor_text
 from vauban.report.progress import bar
 from vauban.standardise import Standardisation
@@ -119,7 +119,7 @@ def attack(
         numbers["together"] = together
     with ExitStack() as stack:
         if out is not None:
-            stack.enter_context(locked(Path(out)))
+            check_folder(Path(out))
         secret = seed if seed is not None else kept_seed(out) or secrets.randbits(62)
         found = subject_of(
             subject,
@@ -143,6 +143,7 @@ def attack(
         given = found.target.units.given(found.x[:1])
         folder = None
         if out is not None:
+            stack.enter_context(locked(Path(out)))
             folder = AttackFolder(Path(out), settings | {"seed": secret}, given.shape[1:], given.dtype.name)
             stack.callback(folder.close)
         work = _Work(found, chosen, secret, CONFIRM_ALPHA if abstain is None else abstain, abstain is not None)

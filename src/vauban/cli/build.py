@@ -46,6 +46,7 @@ def classifier_and_data(
     values for tables and [0, 1] otherwise. `standardise`: training data, none, or None for what the model file holds.
     """
     from vauban.data import load_some
+    from vauban.data.classes import few, stating
     from vauban.data.registry import parse
     from vauban.models import load as load_model
     from vauban.models import packaged
@@ -67,10 +68,15 @@ def classifier_and_data(
         raise BadInput(
             f"{data} does not say how many classes there are: give classes= in --data, or in --model where it has that parameter"
         )
-    if base.num_classes not in (None, classes) and not inputs.classes_fixed:
+    if (check_names := getattr(base.module, "check_names", None)) is not None:
+        check_names(inputs)
+    if base.num_classes is not None and base.num_classes > classes and not inputs.classes_fixed:
+        names = inputs.class_names
+        numbers = names == tuple(map(str, range(classes)))
+        known = f"labels from 0 to {classes - 1}" if numbers else f"{classes} ({few(names)})"
         raise BadInput(
-            f"the model has {base.num_classes} classes, and {data} has labels from 0 to {classes - 1} and does not say that "
-            f"there are no more: give classes={base.num_classes} in --data"
+            f"the model has {base.num_classes} classes, and {data} has {known} and does not say that there are no more: give "
+            f"{'' if numbers else 'those of the model in its order, '}{stating(names, base.num_classes, parse(data))}"
         )
     if base.num_classes not in (None, classes):
         assumed = ", which is taken where --data is not given," if data == DEFAULT_DATA else ""

@@ -122,8 +122,8 @@ def certify(
 ) -> None:
     """Let the base classifiers vote on a data set, keep the votes, and print what they prove; exact, no probability.
 
-    After Ctrl-C or a kill the same command continues where it stopped. `vauban verify` checks the run from its votes, without
-    the ensemble.
+    After Ctrl-C or a kill the same command continues where it stopped; of a finished run it takes the stored votes. `vauban
+    verify` checks the run from its votes, without the ensemble.
     """
     from vauban.cli.poison_output import progress_bars, show_certificates
     from vauban.poisoning.ensemble_training import load_ensemble

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,7 +43,8 @@ def show_trained(out: Path, manifest: dict[str, Any], data: str, json: bool) -> 
         return
     sizes = f", {split['smallest']} to {split['largest']} samples each" if "smallest" in split else ""
     typer.echo(f"{out}: {split['models']:,} base classifiers on {split['spec']}{sizes}")
-    typer.echo(f"next: vauban poison certify --ensemble {out} --data {_test_set(data)} --out RUN")
+    test = quote(str(_test_set(data)))
+    typer.echo(f"next: vauban poison certify --ensemble {quote(str(out))} --data {test} --out RUN")
 
 
 def show_plan(plan: TrainingPlan, json: bool) -> None:
@@ -63,11 +65,15 @@ def show_plan(plan: TrainingPlan, json: bool) -> None:
 
 
 def _test_set(data: str) -> Spec:
-    """The test set that belongs to a training set: its test split, or the file named test where it is named train."""
+    """The test set that belongs to a training set: its test split, or the file named test where it is named train.
+
+    Where the training set is a whole file, its test split is among the training samples.
+    """
     from vauban.data.registry import with_split
 
     spec = with_split(data, "test")
-    if "split" in spec.params:
+    whole = spec.params.get("split") == "all" and Path(spec.params.get("path", "")).suffix
+    if "split" in spec.params and not whole:
         return Spec(spec.name, {**spec.params, "split": "test"})
     if (path := Path(spec.params.get("path", ""))).suffix:
         beside = path.with_name(path.name.replace("train", "test"))
@@ -77,11 +83,13 @@ def _test_set(data: str) -> Spec:
 
 
 def progress_bars(out: Path, quiet: bool) -> ProgressReporter:
-    """Progress bars for work on the folder `out`; a resumed training says how much it found there."""
+    """Progress bars for work on the folder `out`; a resumed training says how much it found there, a finished run that it is."""
 
     @contextmanager
     def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[ProgressCallback]:
-        if done and not quiet:
+        if done == total > 0 and label == "voting":
+            typer.echo(f"{out} is finished: its stored votes are used, and no base classifier votes again", err=True)
+        elif done and not quiet:
             typer.echo(f"{out} holds {done:,} of {total:,} base classifiers; going on", err=True)
         with common.progress(label, total - done, unit, quiet) as on_progress:
             yield on_progress

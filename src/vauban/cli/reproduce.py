@@ -93,9 +93,9 @@ def reproduce(
     """Run published experiments: train what is missing, certify, verify, print published numbers beside ours, draw the figures.
 
     An entry is a small TOML file (docs/reproduce.md). Everything goes into --out: run folders, weights, pictures, README.md with
-    the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on.
+    the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on; --json says what is finished.
     """
-    from vauban.errors import BadInput, VaubanError
+    from vauban.errors import BadInput, Incomplete, VaubanError
     from vauban.reproduce.entry import Entry, find, shipped
 
     if listed:
@@ -113,7 +113,8 @@ def reproduce(
         raise BadInput("--out is missing: give the folder of the results, such as --out results/mine")
     entries = [find(name) for name in names]
     from vauban.reproduce.budget import read_budget
-    from vauban.reproduce.running import Options, read_only
+    from vauban.reproduce.outcome import Unfinished
+    from vauban.reproduce.running import Options, left_to_do, read_only
     from vauban.reproduce.running import reproduce as run
 
     _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})
@@ -123,6 +124,8 @@ def reproduce(
         from vauban.reproduce.together import stop_with
 
         stop_with(parent)
+
+    as_given = {entry.name: name for entry, name in zip(entries, names, strict=True)}
 
     def options(entry: Entry) -> Options:
         """The options of one of the entries, with what is left of the budget."""
@@ -142,6 +145,7 @@ def reproduce(
             use=_read_used(use or []),
             pack=pack,
             piece=piece,
+            given=as_given[entry.name],
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
             bar=None if json else lambda text, total, unit="percent": common.progress(text, total, unit, False),
@@ -163,6 +167,7 @@ def reproduce(
             outcome = run(entry, folder, replace(options(entry), make=not stuck))
         except VaubanError as problem:
             late.append(problem)
+            outcomes += [problem.outcome] if isinstance(problem, Unfinished) else []
             if jobs is None or jobs == 1:
                 break
             typer.echo(f"{entry.name}: {problem}", err=True)
@@ -171,6 +176,9 @@ def reproduce(
         if not json:
             _print(outcome)
     if json:
+        come_to = {outcome.entry.name for outcome in outcomes}
+        for entry, folder in zip(entries, folders, strict=True) if late and isinstance(late[0], Incomplete) else ():
+            outcomes += [] if entry.name in come_to else [left_to_do(entry, folder, options(entry))]
         common.print_json([outcome.to_json() for outcome in outcomes])
     if failed:
         said = ", ".join(f"{piece} (exit code {code})" for piece, code in failed.items())

@@ -16,6 +16,7 @@ from vauban.errors import BadInput
 from vauban.files import arrays_sha256
 from vauban.runs.sections import Selection
 from vauban.runs.selection import shuffled
+from vauban.specs import Spec
 from vauban.streamed import Streamed
 from vauban.validation import check_labels, check_shuffle
 
@@ -97,6 +98,18 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def spec(self) -> Spec | None:
+        """The spec that loads it again; None where it has no such name."""
+        try:
+            return Spec.parse(self.name)
+        except BadInput:
+            return None
+
+    def used_classes(self) -> set[str]:
+        """The names of the classes that labels are of."""
+        return set() if self.labels is None else {self.class_names[label] for label in np.unique(self.labels)}
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))

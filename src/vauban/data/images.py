@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vauban.data.dataset import Dataset, numbered, samples_may_be_any
+from vauban.data.classes import read_classes
+from vauban.data.dataset import Dataset, samples_may_be_any
 from vauban.data.kinds import register
 from vauban.data.locations import existing_folder
 from vauban.data.pictures import CHANNELS, DEPTH, ENDINGS, RESIZE, SIZE, check_pillow, is_picture, source
@@ -20,24 +21,9 @@ from vauban.specs import Parameter
 from vauban.streamed import Streamed
 
 
-def read_classes(text: str) -> tuple[str, ...]:
-    """Read classes: their number, their names joined by /, or a file with a name on each line."""
-    if text.isdecimal():
-        if text == "0":
-            raise BadInput("there must be at least one class")
-        return numbered(int(text))
-    file = Path(text).expanduser()
-    if not file.is_file():
-        return tuple(text.split("/"))
-    try:
-        return tuple(line.strip() for line in file.read_text("utf-8").splitlines() if line.strip())
-    except UnicodeDecodeError:
-        raise BadInput(f"{text} is no text in UTF-8: a name on each line is needed") from None
-
-
 def _class_folders(text: str) -> tuple[str, ...]:
     names = read_classes(text)
-    if len(names) < 2 or "" in names or len(set(names)) < len(names):
+    if len(names) < 2:
         raise BadInput(f"{text} is not a list of two or more different sub-folders joined by /, such as cat/dog")
     return names
 

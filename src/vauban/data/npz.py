@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.data.classes import read_classes
 from vauban.data.dataset import Dataset, numbered
-from vauban.data.images import read_classes
 from vauban.data.kinds import register
 from vauban.data.pictures import read_depth, to_8_bits
 from vauban.errors import BadInput

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.data.classes import few, read_classes, stating
 from vauban.data.dataset import Dataset, numbered
-from vauban.data.images import read_classes
 from vauban.data.kinds import register
 from vauban.data.locations import read_split
 from vauban.errors import BadInput, MissingExtra
@@ -62,7 +63,7 @@ def read(values: Mapping[str, Any], name: str) -> Dataset:
         raise BadInput("codes_from= names the table whose values are the codes: give codes=all too")
     if values["codes"] is None:
         for key, column in features.items():
-            _refuse_texts(column, key, values)
+            _refuse_texts(column, key, features, values, name)
         table = np.stack([_numbers(column, key, values["path"]) for key, column in features.items()], axis=1)
     else:
         known = columns if values["codes_from"] is None else _read(values["codes_from"], values["header"] is not False)
@@ -145,17 +146,25 @@ def _refuse_missing(wanted: Sequence[str], columns: Columns, path: str) -> None:
         raise BadInput(f"{path} has no column {missing[0]!r}; it has {', '.join(list(columns)[:20])}")
 
 
-def _refuse_texts(column: Sequence[Any], name: str, values: Mapping[str, Any]) -> None:
+def _refuse_texts(column: Sequence[Any], key: str, features: Columns, values: Mapping[str, Any], name: str) -> None:
     """Refuse a column without any number as a feature: it may be that of the classes."""
-    example = next((value for value in column if isinstance(value, str) and value), None)
-    if example is None or any(_is_number(value) for value in column):
+    example = _only_texts(column)
+    if example is None:
         return
-    label = Spec("table", {"path": values["path"], "label": name})
-    classes = "" if values["label"] is not None else f"give --data {label} if it holds the classes, "
+    label = Spec("table", {**Spec.parse(name).params, "label": key})
+    classes = "" if values["label"] is not None else f"give --data {shlex.quote(str(label))} if it holds the classes, "
+    others = [other for other, texts in features.items() if other != key and _only_texts(texts) is not None]
     raise BadInput(
-        f"{values['path']}: column {name!r} holds texts such as {example!r}, and features are numbers: {classes}leave it out "
-        f"(drop={name}), or code every column (codes=all)"
+        f"{values['path']}: column {key!r} holds texts such as {example!r}, and features are numbers: {classes}leave it out "
+        f"(drop={'/'.join([*(values['drop'] or ()), key])}), or code every column (codes=all)"
+        + (f"; so does column {', '.join(map(repr, others[:5]))}" if others else "")
     )
+
+
+def _only_texts(column: Sequence[Any]) -> str | None:
+    """The first text of a column without any number; None if it has no text, or a number."""
+    example = next((value for value in column if isinstance(value, str) and value), None)
+    return None if any(_is_number(value) for value in column) else example
 
 
 def _is_number(value: Any) -> bool:
@@ -208,18 +217,39 @@ def _labels(columns: Columns, values: Mapping[str, Any], name: str) -> tuple[NDA
         return None, classes or ()
     _refuse_missing([key], columns, values["path"])
     texts = [_text(value) for value in columns[key]]
-    if classes is None and all(text.isdecimal() and text.isascii() for text in texts):
+    _refuse_unlabelled(columns[key], values)
+    if classes is None and all(map(_is_decimal, texts)):
         labels = np.array([int(text) for text in texts], np.int64)
         return labels, numbered(int(labels.max()) + 1, name)
-    named = classes if classes is not None else tuple(sorted(set(texts), key=_order))
+    found = tuple(sorted(set(texts), key=_order))
+    named = found if classes is None else classes
+    if by_number := named == tuple(map(str, range(len(named)))):
+        texts = [str(int(text)) if _is_decimal(text) else text for text in texts]  # 07 is 7, as without classes=
     place = {text: label for label, text in enumerate(named)}
     unknown = [row for row, text in enumerate(texts) if text not in place]
     if unknown:
+        more = dict.fromkeys(texts[row] for row in unknown)
+        right = (
+            stating(found, len(named), Spec.parse(name)) if by_number else stating([*named, *more], 0, Spec.parse(name))
+        )
         raise BadInput(
             f"{values['path']}: row {unknown[0]} has the label {texts[unknown[0]]!r}, which is none of the classes "
-            f"{', '.join(named[:5])}: correct it or classes="
+            f"{few(named)}: correct it, or give {right}"
         )
     return np.array([place[text] for text in texts], np.int64), named
+
+
+def _refuse_unlabelled(column: Sequence[Any], values: Mapping[str, Any]) -> None:
+    """Refuse a row without a label, which would otherwise be of a class without a name."""
+    for row, value in enumerate(column):
+        if value is None or value == "" or value != value:
+            raise BadInput(
+                f"{values['path']}: row {row} has no label (column {values['label']!r} is {value!r}): fill or remove it"
+            )
+
+
+def _is_decimal(text: str) -> bool:
+    return text.isdecimal() and text.isascii()
 
 
 def _text(value: Any) -> str:

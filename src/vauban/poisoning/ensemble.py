@@ -32,7 +32,7 @@ from vauban.poisoning.training.ray_jobs import connected_cluster
 from vauban.poisoning.training.ray_votes import Voting, count_groups
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
-from vauban.poisoning.training.trainer import Trainer, rebuild
+from vauban.poisoning.training.trainer import Trainer, is_rebuilt, rebuild
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
@@ -206,6 +206,11 @@ class Ensemble(VotingEnsemble):
         if "unknown" in self.fingerprints:
             return "unknown"
         return hashlib.sha256("\n".join(self.fingerprints).encode()).hexdigest()
+
+    @property
+    def identified(self) -> bool:
+        """Also: whether the trainer, which computes scores, is no code of the caller's."""
+        return super().identified and (is_rebuilt(self.trainer) or isinstance(self.trainer, SklearnTrainer))
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """Scores of every base classifier, float32 [inputs, models, classes]; 0 where `failures.RULE` says so."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data import Dataset, load_some
+from vauban.data.classes import stating
 from vauban.data.originals import Originals
 from vauban.data.registry import with_split
 from vauban.errors import BadInput
@@ -33,7 +34,7 @@ class Selection:
     @property
     def source(self) -> InputSource:
         """The manifest's entries for these inputs."""
-        return InputSource(self.data.name, self.data.fingerprint(), self.index)
+        return InputSource(self.data.name, self.data.fingerprint(), self.index, selected=True)
 
 
 def select(
@@ -80,8 +81,7 @@ def check_fixed_beforehand(data: Dataset) -> None:
     if not data.classes_fixed:
         raise BadInput(
             f"{data.name}: how many classes there are would be read off the training labels, and one poisoned label could "
-            "change every base classifier; state them in the data set, "
-            + (f"classes={'/'.join(data.class_names[:4])}" if data.names else "classes=10, as in npz:path=…,classes=10")
+            f"change every base classifier; state them, {stating(data.class_names, data=data.spec)}"
         )
 
 

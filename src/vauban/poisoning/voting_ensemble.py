@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.data import Dataset
-from vauban.errors import BadInput
+from vauban.errors import BadInput, RunRefused
 from vauban.files import arrays_sha256, locked
 from vauban.poisoning.learners import columns_of, to_array
 from vauban.poisoning.partitioning.partition import Partition
@@ -24,7 +24,7 @@ from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import compose
-from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, refuse_other_run, write_run
+from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, finished_run, refuse_other_run, write_run
 from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.poisoning.votes.votes_file import VotesFile, check_votes_path, write_votes_file
 from vauban.validation import check_index, check_labels
@@ -81,6 +81,11 @@ class VotingEnsemble(ABC):
     @abstractmethod
     def weights_sha256(self) -> str:
         """One hash of all base classifiers; "unknown" if nothing is known of them, so that only this object resumes its votes."""
+
+    @property
+    def identified(self) -> bool:
+        """Whether the manifest and the hash of the weights say what votes: stored votes can then be used in place of new ones."""
+        return self.weights_sha256 != "unknown"
 
     @abstractmethod
     def rounds(self, aggregate: str) -> int:
@@ -154,7 +159,8 @@ class VotingEnsemble(ABC):
         """Certificates for the inputs `x` [m, ...] with true labels `y` [m], if known; `derive` documents k and label.
 
         `out`: a run folder to write, as `vauban poison certify` does. Votes are saved while models vote, so the same call
-        continues after Ctrl-C or a kill; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
+        continues after Ctrl-C or a kill, and takes the votes of a finished run, where base classifiers and inputs are known to
+        be the same; a folder that holds another run is refused. `keep_votes`: the folder holds the vote of
         every base classifier, which `PoisoningRun.collective` needs. `source`: where the inputs come from. `on`: "ray" lets the
         workers of a Ray cluster vote, with the same votes.
         """
@@ -240,11 +246,12 @@ class VotingEnsemble(ABC):
         y: NDArray[Any] | None,
         settings: PoisoningSettings,
         source: InputSource | None,
-        voting: Callable[[], AbstractContextManager[ProgressCallback]],
+        voting: Callable[..., AbstractContextManager[ProgressCallback]],
         keep_votes: bool,
         on: str,
     ) -> PoisoningRecord:
-        data = (source or InputSource.of_arrays(x, y)).section(y, self.num_classes)
+        source = source or InputSource.of_arrays(x, y)
+        data = source.section(y, self.num_classes)
         training = self._training()
         manifest = compose(str(self.partition), self.against, settings, training=training, data=data)
         refuse_other_run(out, manifest)
@@ -253,10 +260,19 @@ class VotingEnsemble(ABC):
         about["inputs"] = arrays_sha256(x)
         if keep_votes:
             about["votes"] = "kept"
-        if self.weights_sha256 == "unknown":
+        if training["weights_sha256"] == "unknown":
             about["ensemble"] = self._key
         with locked(out):
             checkpoint = VotesCheckpoint(out, about)
+            if self.identified and source.identifies(x, y) and (stored := finished_run(out, manifest)) is not None:
+                if keep_votes and stored.votes.ballots is None:
+                    raise RunRefused(
+                        f"{out} holds the finished run without the vote of every base classifier: choose another --out to keep "
+                        "them, or leave keep_votes (--keep-votes) out"
+                    )
+                with voting(done=self._votings(aggregate)):
+                    checkpoint.remove()
+                return stored
             with voting() as on_progress:
                 votes = self.tally(x, aggregate, on_progress, checkpoint, keep_votes, on)
             record = write_run(out, PoisoningRecord(manifest, votes))

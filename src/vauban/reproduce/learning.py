@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vauban.errors import BadInput
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.made_by import commands_of_agents, matches, options_text
 from vauban.reproduce.naming import file_name
 from vauban.reproduce.outcome import Outcome, write
 
@@ -104,12 +105,16 @@ def arms(entry: Entry, out: Path, only: Mapping[str, str]) -> dict[str, list[Arm
     """The arms of every point of the grid that is asked for, by the point's name."""
     found = {}
     for point in entry.points():
-        if all(str(point.get(axis)) == value for axis, value in only.items()):
-            name = file_name([f"{axis}-{value}" for axis, value in point.items()] or ["run"])
+        if matches(point, only):
+            name = _name(point)
             found[name] = [
                 arm for said in entry.rl["arm"] if _fits(said, point) for arm in _arms(entry, out, name, point, said)
             ]
     return found
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    return file_name([f"{axis}-{value}" for axis, value in point.items()] or ["run"])
 
 
 def _fits(said: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
@@ -238,12 +243,11 @@ def finish(entry: Entry, out: Path, options: Any) -> Outcome:
     Points of earlier calls are shown too; `missing` is about those that this call asks for.
     """
     seeds, choosing = seeds_of(entry, options.rl_seeds)
-    outcome = Outcome(entry, out, quick=options.quick, options=options.text)
-    asked = arms(entry, out, options.only)
+    outcome = Outcome(entry, out, quick=options.quick, options=options_text(options))
+    outcome.missing = missing(entry, out, options)
     groups: dict[str, list[Curves]] = {}
     for name, some in arms(entry, out, {}).items():
-        shown, missing = _read(some, seeds, choosing)
-        outcome.missing += [f"{name}: {label}" for label in missing if name in asked]
+        shown, _ = _read(some, seeds, choosing)
         outcome.learned += _rows(name, shown, choosing)
         try:
             outcome.pictures += [_draw(entry, out, name, shown)] if shown else []
@@ -253,8 +257,19 @@ def finish(entry: Entry, out: Path, options: Any) -> Outcome:
             groups.setdefault(arm.label, []).append(curves)
     if len({row["point"] for row in outcome.learned}) > 1:
         outcome.learned += _pooled(groups)
+    there = {*arms(entry, out, options.only), *(row["point"] for row in outcome.learned)}
+    outcome.commands = commands_of_agents(entry, options, [point for point in entry.points() if _name(point) in there])
     write(outcome)
     return outcome
+
+
+def missing(entry: Entry, out: Path, options: Any) -> list[str]:
+    """The arms that are not trained to their end, of the points that are asked for."""
+    found = {
+        name: _read(some, *seeds_of(entry, options.rl_seeds))[1]
+        for name, some in arms(entry, out, options.only).items()
+    }
+    return [f"{name}: {label}" for name, labels in found.items() for label in labels]
 
 
 def _read(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban import __version__
+from vauban.errors import Incomplete
 from vauban.files import replace_file, write_json
 from vauban.reproduce.comparing import Compared, headers, table_rows
 from vauban.reproduce.entry import Entry
@@ -17,8 +18,8 @@ RESULTS, PAGE = "results.json", "README.md"
 @dataclass
 class Outcome:
     """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
-    `options`: of the command, as far as the results depend on them; `learned`: areas of agents; `chosen`: how the run on test
-    inputs was chosen, in words."""
+    `options`: of the command, as far as all results depend on them; `commands`: those that make what there is; `learned`: areas
+    of agents; `chosen`: how the run on test inputs was chosen, in words."""
 
     entry: Entry
     out: Path
@@ -29,8 +30,14 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     quick: bool = False
     options: str = ""
+    commands: list[str] = field(default_factory=list)
     learned: list[dict[str, Any]] = field(default_factory=list)
     chosen: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing that was asked for is left to do."""
+        return not self.missing
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -41,7 +48,9 @@ class Outcome:
             "source": self.entry.source,
             "vauban": __version__,
             "quick": self.quick,
-            "options": self.options.strip(),
+            "options": self.options,
+            "commands": self.commands,
+            "finished": self.finished,
             "compared": compared,
             "verified": self.verified,
             "missing": self.missing,
@@ -49,6 +58,14 @@ class Outcome:
             "seconds": self.seconds,
             **({"learned": self.learned} if self.learned else {}),
         }
+
+
+class Unfinished(Incomplete):
+    """A budget was spent before everything was done; `outcome` is what there is."""
+
+    def __init__(self, message: str, outcome: Outcome):
+        super().__init__(message)
+        self.outcome = outcome
 
 
 def write(outcome: Outcome) -> None:
@@ -61,7 +78,7 @@ def page(outcome: Outcome) -> str:
     """The results as Markdown: the table of published and own numbers, pictures, runs and seconds."""
     entry = outcome.entry
     lines = [f"# {entry.title}", "", f"{entry.source}. Made by", ""]
-    lines += [f"    vauban reproduce {entry.name}{outcome.options} --out FOLDER", ""]
+    lines += [*(f"    {command}" for command in outcome.commands), ""]
     if outcome.quick:
         fewer = "steps and seeds" if entry.kind == "rl" else "epochs, inputs and votes"
         lines += [f"The quick version: fewer {fewer} than published; it shows that the experiment runs.", ""]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput, Incomplete, RunRefused
+from vauban.errors import BadInput, RunRefused
 from vauban.files import differences, in_turn, locked, read_json, replace_file, write_json
 from vauban.reproduce import steps as doing
 from vauban.reproduce.budget import stop_when, within
 from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_made
 from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
-from vauban.reproduce.outcome import PAGE, Outcome, write
+from vauban.reproduce.made_by import commands_of_runs, matches, options_text
+from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
 from vauban.reproduce.steps import Step
+from vauban.reproduce.timing import Ledger
 
 ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 
@@ -32,7 +33,8 @@ class Options:
     place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
     runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `piece`: the one run to make,
     by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
-    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's."""
+    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the command
+    names it, a name or a file."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -53,17 +55,7 @@ class Options:
     jobs: int | None = None
     rl_seeds: int | None = None
     rl_steps: int | None = None
-
-    @property
-    def text(self) -> str:
-        """Those on which results depend, as they are written."""
-        said = [f"--{name}" for name in ("quick", "printed") if getattr(self, name)]
-        said += [f"--{key} {value:g}" for key, value in self.settings.items()]
-        said += [f"--inputs {self.inputs}"] if self.inputs is not None else []
-        said += [f"--steps {self.rl_steps}"] if self.rl_steps else []
-        seeds = self.rl_seeds or (self.seeds if self.seeds > 1 else None)
-        said += [f"--seeds {seeds}"] if seeds else []
-        return "".join(f" {option}" for option in said)
+    given: str | None = None
 
 
 def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
@@ -95,7 +87,7 @@ def adapted(entry: Entry, options: Options) -> Entry:
 
 
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
-    """Run an entry into a folder, within the budget; where that is spent, raises `Incomplete` after writing what there is."""
+    """Run an entry into a folder, within the budget; where that is spent, raises `Unfinished` after writing what there is."""
     made = adapted(entry, options)
     _refuse_missing_data(made)
     doing.refuse_inputs_that_choose(made)
@@ -103,7 +95,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     with in_turn(out / ABOUT):
         _begin(made, out, options)
     if made.kind == "analytic":
-        return _analytic(made, out)
+        return _analytic(made, out, options)
     if made.kind == "rl":
         from vauban.reproduce import learning
 
@@ -114,7 +106,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
         return _budgeted(out, options, learn, lambda: learning.finish(made, out, options))
     with in_turn(out / doing.USED):
         doing.use([Step(made, out, point) for point in made.points()], options.use)
-    listed, ledger = steps_of(made, out, options), _Ledger(out / LEDGER)
+    listed, ledger = steps_of(made, out, options), Ledger(out / LEDGER)
     if options.piece is not None:
         known = [step.name for step in listed]
         if options.piece not in known:
@@ -132,6 +124,29 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
 
     finish = _kept if options.piece is not None else _finish
     return _budgeted(out, options, run, lambda: finish(made, out, listed, options, ledger))
+
+
+def left_to_do(entry: Entry, out: Path, options: Options) -> Outcome:
+    """What is not finished of an entry, where a call ends before it comes to it; nothing is made, compared or written."""
+    made, outcome = adapted(entry, options), Outcome(entry, out, quick=options.quick, options=options_text(options))
+    if made.kind == "analytic":
+        outcome.missing = [] if (out / RESULTS).exists() else [entry.name]
+    elif made.kind == "rl":
+        from vauban.reproduce import learning
+
+        outcome.missing = learning.missing(made, out, options)
+    else:
+        listed = [*steps_of(made, out, options), *chosen_steps(made, out, options.seeds)]
+        outcome.missing = _missing(made, out, listed, options)
+        outcome.commands = commands_of_runs(made, options, listed)
+    return outcome
+
+
+def _missing(entry: Entry, out: Path, listed: Sequence[Step], options: Options) -> list[str]:
+    """The names of runs that are not finished."""
+    done = finished(listed)
+    later = entry.choose and not chosen_steps(entry, out, options.seeds)
+    return [step.name for step in listed if step not in done] + (["the run on test inputs"] if later else [])
 
 
 def _as_printed(entry: Entry) -> dict[str, Any]:
@@ -154,7 +169,7 @@ def _changed(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
 def _budgeted(
     out: Path, options: Options, run: Callable[[threading.Event], None], finish: Callable[[], Outcome]
 ) -> Outcome:
-    """Run within the budget, and finish with what there is; where the budget is spent, raises `Incomplete` after that.
+    """Run within the budget, and finish with what there is; where the budget is spent, raises `Unfinished` after that.
 
     `run` gets the event that says that the budget is spent.
     """
@@ -168,9 +183,11 @@ def _budgeted(
             raise
         if not outcome.missing:
             return outcome
-        raise Incomplete(
-            f"the budget is spent with {len(outcome.missing)} runs left; what was done is kept and compared in "
-            f"{out / PAGE}: the same command goes on"
+        left = "1 run" if len(outcome.missing) == 1 else f"{len(outcome.missing)} runs"
+        raise Unfinished(
+            f"the budget is spent with {left} left; what was done is kept and compared in "
+            f"{out / PAGE}: the same command goes on",
+            outcome,
         ) from None
     return finish()
 
@@ -178,25 +195,25 @@ def _budgeted(
 def steps_of(entry: Entry, out: Path, options: Options) -> list[Step]:
     """The runs of an entry; where the test run is chosen among the grid, first those on validation inputs."""
     part = "validation" if entry.choose else "test"
-    points = [p for p in entry.points() if all(str(p.get(axis)) == value for axis, value in options.only.items())]
+    points = [point for point in entry.points() if matches(point, options.only)]
     return [Step(entry, out, point, seed, part) for point in points for seed in range(options.seeds)]
 
 
-def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
+def _kept(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger) -> Outcome:
     """Pack the runs of a piece that are finished; the process that stands over the pieces compares them."""
     for step in finished(listed):
         _pack(step, options)
     return Outcome(entry, out, missing=[step.name for step in listed if step not in finished(listed)])
 
 
-def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: _Ledger, spent: threading.Event) -> None:
+def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: Ledger, spent: threading.Event) -> None:
     for number, step in enumerate(listed, start=1):
         where = f"[{number}/{len(listed)}] {step.name}"
         if entry.kind == "commands":
             stop_when(spent)
             options.say(f"{where}: {len(step.commands)} commands")
             with ledger.timed(step.name, "commands") as timing:
-                timing.counts = doing.run_commands(step, options.device)
+                timing.counts = doing.run_commands(step, options.device, quiet=not options.progress)
             continue
         for one in () if step.sealed or step.weights.exists() else (step.first, step):
             if one is not None and not one.weights.exists():
@@ -228,26 +245,26 @@ def _train(step: Step, options: Options) -> bool:
         return doing.train(step, options.device, options.printed, callback)
 
 
-def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
+def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger) -> Outcome:
     """Pack and verify the runs that are finished, compare, draw, and write the page."""
     with in_turn(out / PAGE):
         return _finish_alone(entry, out, listed, options, ledger)
 
 
-def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: _Ledger) -> Outcome:
+def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger) -> Outcome:
     from vauban.reproduce.pictures import draw_all
 
-    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options.text)
+    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options_text(options))
     choice = chosen_steps(entry, out, options.seeds)
     listed = list({step.run: step for step in [*listed, *choice]}.values())
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
     done = finished(every)
+    outcome.commands = commands_of_runs(entry, options, every)
     opened = Opened()
     for step in done:
         _pack(step, options)
         outcome.verified.append(_verified(step))
-    outcome.missing = [step.name for step in listed if step not in done]
-    outcome.missing += ["the run on test inputs"] if entry.choose and not choice else []
+    outcome.missing = _missing(entry, out, listed, options)
     outcome.chosen = how_chosen(entry, out, options.seeds, opened)
     outcome.rows = compare(entry, every, opened)
     try:
@@ -360,38 +377,10 @@ def _refuse_missing_data(entry: Entry) -> None:
             raise BadInput(f"{entry.name} needs data that are not here: {problem}{needs}") from None
 
 
-def _analytic(entry: Entry, out: Path) -> Outcome:
+def _analytic(entry: Entry, out: Path, options: Options) -> Outcome:
     from vauban.reproduce.analytic import FIGURES
 
     rows, pictures = FIGURES[entry.analytic](entry, out)
-    outcome = Outcome(entry, out, rows, pictures)
+    outcome = Outcome(entry, out, rows, pictures, commands=commands_of_runs(entry, options, [Step(entry, out, {})]))
     write(outcome)
     return outcome
-
-
-class _Timing:
-    counts = True
-
-
-class _Ledger:
-    """Seconds of every step, added up over all calls; several processes may write it."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        return read_json(self.path) if self.path.exists() else {}
-
-    @contextmanager
-    def timed(self, name: str, what: str) -> Iterator[_Timing]:
-        began, timing = time.monotonic(), _Timing()
-        try:
-            yield timing
-        finally:
-            if timing.counts:
-                key = f"{what} {name}"
-                with in_turn(self.path):
-                    seconds = self.seconds
-                    seconds[key] = round(seconds.get(key, 0.0) + time.monotonic() - began, 1)
-                    write_json(self.path, seconds)

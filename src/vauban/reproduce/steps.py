@@ -297,13 +297,16 @@ def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
             raise BadInput(f"{step.used}, which {step.out / USED} names, is not there: give --use {step.name}=FOLDER")
 
 
-def run_commands(step: Step, device: str) -> bool:
-    """Run the commands of a step, one after the other, unless its result is there; each continues where it was stopped."""
+def run_commands(step: Step, device: str, quiet: bool = False) -> bool:
+    """Run the commands of a step, one after the other, unless its result is there; each continues where it was stopped.
+
+    `quiet`: their tables are not printed, which are no JSON; errors are.
+    """
     done = step.out / "done" / step.name
     if done.exists() or step.used:
         return False
     for words in step.commands:
-        _run_command(with_device(words, device))
+        _run_command(with_device(words, device), quiet)
     done.parent.mkdir(parents=True, exist_ok=True)
     done.write_text("".join(shlex.join(words) + "\n" for words in step.commands), encoding="utf-8")
     return True
@@ -315,11 +318,12 @@ def with_device(words: list[str], device: str) -> list[str]:
     return [*words, *(["--device", device] if takes else [])]
 
 
-def _run_command(words: list[str]) -> None:
+def _run_command(words: list[str], quiet: bool) -> None:
     """Run one command of Vauban; when this process is interrupted, so is the command, which keeps what it has done."""
     if words[0] != "vauban":
         raise BadInput(f"the command {shlex.join(words)!r} is none of Vauban: an entry calls vauban …")
-    started = subprocess.Popen([sys.executable, "-m", "vauban", *words[1:]], start_new_session=True)
+    out = subprocess.DEVNULL if quiet else None
+    started = subprocess.Popen([sys.executable, "-m", "vauban", *words[1:]], stdout=out, start_new_session=True)
     try:
         code = started.wait()
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vauban.certificates import COLUMNS, Certificates, Claims
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
-from vauban.files import Log, is_there, locked, read_json, read_lines, replace_file, sha256, write_json
+from vauban.files import Log, check_folder, is_there, locked, read_json, read_lines, replace_file, sha256, write_json
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
@@ -183,20 +183,25 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
 
 
 class FolderStore:
-    """Keeps votes in a run folder, which one process at a time holds locked."""
+    """Keeps votes in a run folder, which one process at a time holds locked.
+
+    A folder that holds no run yet is created and locked by `begin`: what is refused before leaves nothing behind.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.manifest: Manifest | None = None
         self._log: Log | None = None
         self._written = time.monotonic()
+        self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(locked(self.path))
-            if (self.path / FILE).exists():
+        check_folder(self.path)
+        if (self.path / FILE).exists():
+            with ExitStack() as stack:
+                stack.enter_context(locked(self.path))
                 self.manifest = manifests.read(self.path)
-            self._held = stack.pop_all()
+                self._held = stack.pop_all()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -222,7 +227,7 @@ class FolderStore:
         return replace(Seed.read(self.path), kind=there.kind or SYSTEM, nonce_from=asked.nonce_from or there.nonce_from)
 
     def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
-        """Check that the run in the folder has the same manifest; if there is none, write seed and manifest."""
+        """Check that the run in the folder has the same manifest; if there is none, lock it, write seed and manifest."""
         if self.manifest is None:
             if extend is not None:
                 raise BadInput(f"extend={extend}: {self.path} holds no run to extend; use n={extend} from the start")
@@ -248,13 +253,24 @@ class FolderStore:
         return self.record.bound(secret)
 
     def _start_new(self, manifest: Manifest, secret: Seed | None) -> None:
-        files = [p.name for p in self.path.iterdir() if p.name != SEED_FILE and not p.name.startswith(".")]
-        if files:
-            raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
+        self._refuse_content()
+        self._held.enter_context(locked(self.path))
+        self._refuse_content()
         if secret is not None:
             secret.write(self.path)
         write_json(self.path / FILE, manifest.raw)
         self.manifest = manifest
+
+    def _refuse_content(self) -> None:
+        """Refuse a folder that is not empty, or in which another process began a run since this one looked."""
+        if (self.path / FILE).exists():
+            raise RunRefused(
+                f"{self.path} was begun by another process just now: run the same command again to continue it"
+            )
+        found = self.path.iterdir() if self.path.is_dir() else ()
+        files = [p.name for p in found if p.name != SEED_FILE and not p.name.startswith(".")]
+        if files:
+            raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
 
     def _extend(self, n: int) -> None:
         from vauban.runs.extensions import extend_method

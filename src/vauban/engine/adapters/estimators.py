@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,20 +63,29 @@ class Estimator(nn.Module):
             )
         return torch.from_numpy(np.ascontiguousarray(scores)).to(views.device)
 
-    def check_names(self, features: Sequence[str] | None, class_names: Sequence[str] | None) -> None:
+    def check_names(self, data: Any) -> None:
         """Refuse a table whose columns or classes have other names than those that the estimator knows, or another order."""
+        from vauban.data.dataset import Dataset
+
+        if not isinstance(data, Dataset) or (features := data.features) is None:
+            return
         fitted = [str(name) for name in getattr(self.estimator, "feature_names_in_", ())]
-        if features is not None and len(fitted) == len(features) and fitted != list(features):
+        if len(fitted) == len(features) and fitted != list(features):
             first = next(i for i, (one, other) in enumerate(zip(fitted, features, strict=True)) if one != other)
             raise BadInput(
                 f"column {first} of the table is {features[first]!r}, and the classifier was fitted on {fitted[first]!r}: "
                 "the columns of its training table are needed, in their order"
             )
         classes = np.asarray(self.estimator.classes_)
-        if class_names and classes.dtype.kind in "UO" and list(map(str, classes)) != list(class_names):
+        names = list(map(str, classes))
+        if data.class_names and classes.dtype.kind in "UO" and names != list(data.class_names):
+            from vauban.data.classes import stating
+
+            advice = "labels that are its classes are needed"
+            if data.used_classes() <= set(names):
+                advice = f"name them in its order ({stating(names, data=data.spec)})"
             raise BadInput(
-                f"the classes of the data are {', '.join(class_names)}, and the classifier has {', '.join(map(str, classes))}: "
-                f"name them in its order (classes={'/'.join(map(str, classes))})"
+                f"the classes of the data are {', '.join(data.class_names)}, and the classifier has {', '.join(names)}: {advice}"
             )
 
     def _table(self, flat: np.ndarray[Any, Any]) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +13,9 @@ from vauban.engine.backends.protocol import CannotRun, Floats32, Program, import
 
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
 _REPORTED = {"f32": "f32", "float": "f32", "float32": "f32", "bf16": "bf16", "bfloat16": "bf16"}
+
+_UNKNOWN = re.compile(r"(?:No conversion rule found for operations|support the following ONNX operations): *(.+)")
+"""What OpenVINO says of operators that it does not know, in several lines of which this is one."""
 
 
 class OpenVINO:
@@ -32,8 +37,6 @@ class OpenVINO:
     def compile(self, content: bytes, shape: Sequence[int], threads: int, precision: str) -> Program:
         """The program with the run's threads. Threads are not bound to processors: workers that share a machine would all
         be bound to the same ones."""
-        model = self._core.read_model(content)
-        model.reshape({0: list(shape)})
         hint = _HINTS[precision]
         settings = {
             "INFERENCE_PRECISION_HINT": hint,
@@ -42,7 +45,10 @@ class OpenVINO:
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = self._core.compile_model(model, "CPU", settings)
+        with _plain_errors():
+            model = self._core.read_model(content)
+            model.reshape({0: list(shape)})
+            compiled = self._core.compile_model(model, "CPU", settings)
         said = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
         found = _REPORTED.get(said.strip("<>").split("'")[1] if "'" in said else said, said)
         if found != hint:
@@ -60,5 +66,23 @@ class _Compiled:
 
     def __call__(self, views: Floats32) -> Floats32:
         self._views[:] = views
-        self._request.infer()
+        with _plain_errors():
+            self._request.infer()
         return np.array(self._request.get_output_tensor().data)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Context in which errors of OpenVINO say what is wrong: their first lines name places in its own code."""
+    try:
+        yield
+    except RuntimeError as problem:
+        raise RuntimeError(_said(str(problem))) from problem
+
+
+def _said(text: str) -> str:
+    """The operators that are not known, or the first line that is no heading of the next one."""
+    if (unknown := _UNKNOWN.search(text)) is not None:
+        return f"no rule for the operators {unknown[1].strip()}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if not line.endswith(":")), text)

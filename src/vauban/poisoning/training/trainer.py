@@ -53,10 +53,17 @@ class Trainer(Protocol):
 
 def describe_trainer(trainer: Trainer) -> dict[str, Any]:
     """The manifest's entry for a trainer: its spec, and under "trainer" the name by which `rebuild` finds it."""
-    kind = type(trainer)
-    home = f"{kind.__module__}:{kind.__name__}"
-    name = next((key for key, known in _REBUILT.items() if known == home), kind.__name__)
+    name = next((key for key, known in _REBUILT.items() if known == _home(trainer)), type(trainer).__name__)
     return {"trainer": name, **trainer.spec}
+
+
+def is_rebuilt(trainer: Trainer) -> bool:
+    """Whether a trainer is one of Vauban's own, of which the manifest says all that scores depend on besides weights."""
+    return _home(trainer) in _REBUILT.values()
+
+
+def _home(trainer: Trainer) -> str:
+    return f"{type(trainer).__module__}:{type(trainer).__name__}"
 
 
 def rebuild(spec: dict[str, Any], device: str = "cpu") -> Trainer:

@@ -33,16 +33,24 @@ _LARGEST = 1 << 34  # bytes of all arrays of votes, unpacked
 
 @dataclass(frozen=True, eq=False)
 class InputSource:
-    """Where inputs come from: the spec of their data set, its hash, and the index [m] of each input in it."""
+    """Where inputs come from: the spec of their data set, its hash, and the index [m] of each input in it.
+
+    `selected`: whether the inputs were taken from that data set here, so that hash and index say which they are.
+    """
 
     spec: str
     sha256: str | None
     index: NDArray[np.int64]
+    selected: bool = False
 
     @classmethod
     def of_arrays(cls, x: NDArray[Any], y: NDArray[Any] | None) -> InputSource:
         """The source of bare arrays: no spec, their own hash, and their order."""
         return cls(NO_SPEC, arrays_sha256(x, y), np.arange(len(x)))
+
+    def identifies(self, x: NDArray[Any], y: NDArray[Any] | None) -> bool:
+        """Whether equal sources mean that inputs `x` [m, ...] and labels `y` [m] are equal; one from the caller may be wrong."""
+        return self.selected or self.sha256 == arrays_sha256(x, y)
 
     def section(self, y: NDArray[Any] | None, num_classes: int) -> PoisoningDataSection:
         """The manifest's section about these inputs and their labels `y` [m]."""
@@ -97,16 +105,24 @@ def refuse_other_run(folder: Path, manifest: PoisoningManifest) -> None:
         refuse_other(folder, poisoning_manifest.read(folder), manifest.raw)
 
 
+def finished_run(folder: Path, manifest: PoisoningManifest) -> PoisoningRecord | None:
+    """The finished run of this manifest in a folder; None if there is none yet, and one that differs or is altered is refused."""
+    refuse_other_run(folder, manifest)
+    if not all((folder / name).exists() for name in (FILE, BALLOTS, SEAL)):
+        return None
+    present = read_record(folder)
+    check_sealed(folder, present)
+    return present
+
+
 def write_run(folder: Path, record: PoisoningRecord) -> PoisoningRecord:
     """Write a run, the seal last; a folder with the same run is left unchanged, one with another run is refused."""
-    refuse_other_run(folder, record.manifest)
-    claims = record.claims()
-    if (folder / FILE).exists() and (folder / SEAL).exists():
-        present = read_record(folder)
+    present = finished_run(folder, record.manifest)
+    if present is not None:
         if present.vote_hashes() != record.vote_hashes():
             raise RunRefused(f"{folder} holds a run with other votes under the same settings: choose another --out")
-        check_sealed(folder, present)
         return present
+    claims = record.claims()
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / FILE, record.manifest.raw)
     packed = io.BytesIO()

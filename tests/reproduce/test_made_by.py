@@ -1,0 +1,66 @@
+"""The commands on the page of results: what they say is what makes these runs, and nothing else."""
+
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from vauban.reproduce.entry import Entry, find
+from vauban.reproduce.made_by import commands_of_agents, commands_of_runs, covering, matches, options_text
+from vauban.reproduce.running import Options, steps_of
+from vauban.reproduce.steps import Step
+
+GRID = {"sigma": [0.5, 1.0], "k": [1, 3, 10]}
+
+
+@pytest.fixture
+def entry() -> Entry:
+    return Entry("mine", "Mine", "here", grid=GRID)
+
+
+def made(entry: Entry, *some: tuple[dict[str, str], int]) -> list[Step]:
+    steps = [step for only, seeds in some for step in steps_of(entry, Path("out"), Options(only=only, seeds=seeds))]
+    return list({step.name: step for step in steps}.values())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_commands_make_what_is_there_and_nothing_else(seed: int) -> None:
+    draw = random.Random(seed)
+    points = [dict(zip("ab", values, strict=True)) for values in product((1, 2, 3), (1, 2))]
+    there = [(point, n) for point in points for n in range(draw.choice([0, 0, 1, 1, 1, 2]))]
+    found = covering(points, there)
+    again = {(str(point), n) for only, seeds in found for point in points if matches(point, only) for n in range(seeds)}
+    assert again == {(str(point), n) for point, n in there}
+    assert len(found) <= len(there)
+
+
+def test_seeds_without_those_before_them_are_still_named() -> None:
+    assert covering([{"a": 1}, {"a": 2}], [({"a": 1}, 1)]) == [({"a": "1"}, 2)]
+    assert covering([{}], [({}, 0), ({}, 1)]) == [({}, 2)]
+
+
+def test_options_are_on_the_page_as_they_were_given(entry: Entry) -> None:
+    options = Options(
+        printed=True, settings={"epochs": 0.5}, inputs="::10", folder=Path("my data"), given="a/mine.toml"
+    )
+    always = "vauban reproduce a/mine.toml --printed --epochs 0.5 --inputs ::10 --data-folder 'my data'"
+    assert commands_of_runs(entry, options, made(entry, ({}, 1))) == [f"{always} --out FOLDER"]
+    assert commands_of_runs(entry, options, made(entry, ({"k": "3", "sigma": "0.5"}, 2))) == [
+        f"{always} --only sigma=0.5 --only k=3 --seeds 2 --out FOLDER"
+    ]
+    assert commands_of_runs(entry, Options(), made(entry, ({"k": "3"}, 1), ({"sigma": "1.0"}, 1))) == [
+        "vauban reproduce mine --only sigma=1.0 --out FOLDER",
+        "vauban reproduce mine --only k=3 --out FOLDER",
+    ]
+    assert options_text(Options(quick=True, seeds=3)) == "--quick --seeds 3"
+
+
+def test_points_of_agents_are_named() -> None:
+    entry = find("thesis-8.2")
+    axis, values = next((axis, values) for axis, values in entry.grid.items() if len(values) > 1)
+    points = [point for point in entry.points() if point[axis] == values[0]]
+    options = Options(rl_seeds=2, rl_steps=500)
+    assert commands_of_agents(entry, options, points) == [
+        f"vauban reproduce thesis-8.2 --steps 500 --only {axis}={values[0]} --seeds 2 --out FOLDER"
+    ]
