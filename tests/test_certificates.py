@@ -332,6 +332,20 @@ def test_conversions_other_than_to_linf_need_values_between_0_and_1() -> None:
         derive([[1000, 0]], [0], law("gaussian:sigma=2")).in_threat("patch", (2, 3, 8, 8))
 
 
+def test_converted_claims_say_that_numbers_stay_between_0_and_1() -> None:
+    """One pixel set to 50 is one changed pixel, and no radius in L2 covers it."""
+    certs = derive([[100_000, 0]], [0], law("gaussian:sigma=2"))
+    for target in ("l0", "patch", "l1"):
+        said = certs.in_threat(target, (1, 4, 4))
+        assert "and after which all numbers are in [0, 1]" in said.claim
+        assert f"these {target} radii are about inputs and attacks whose numbers all are in [0, 1]" in said.notes
+    pixels = derive([[100_000, 0]], [0], law("ablation:retained=2,features=16")).in_threat("patch", (1, 4, 4))
+    assert "numbers" not in pixels.claim  # whatever the values are
+    grid = replace(certs, arithmetic="grid").in_threat("l0", (1, 4, 4))
+    assert grid.notes == certs.notes
+    assert "another 8-bit picture" in grid.claim
+
+
 def test_claims_from_bare_counts_say_that_labels_were_fixed_beforehand() -> None:
     words = "labels that were fixed before these votes were cast"
     assert words in derive([[1000, 0]], [0], law("gaussian:sigma=2")).claim

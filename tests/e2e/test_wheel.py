@@ -73,7 +73,7 @@ def test_an_empty_environment_verifies_and_claims_without_torch_and_certifies_wi
     )
     vauban = [python, "-m", "vauban"]
     assert said([*vauban, "--version"]) == f"vauban {vb.__version__}\n"
-    assert "500 claims recomputed from 500,000 votes; all hold." in said([*vauban, "verify", RUN])
+    assert "500 claims recomputed from 500,000 votes; all hold" in said([*vauban, "verify", RUN])
     assert "top 3" in said([*vauban, "claim", RUN, "-k", "3"])
     assert "gaussian:sigma=0.1564" in said([*vauban, "plan", "--radius", "0.5", "--votes", "10000"])
     certify = [*vauban, "certify", "--smoothing", "gaussian:sigma=0.5", "-n", "100", "--limit", "3"]

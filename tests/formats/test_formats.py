@@ -1,5 +1,6 @@
 """Files of other tools: each layout is written out here as its tool writes it, read, and written back."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.formats.choice import LAYOUTS, read, recognised, write
 from vauban.formats.results import of_claims
+from vauban.laws.poisoning.finite import spread_offsets
 
 COUNTS = np.array([[180, 15, 5], [30, 160, 10], [70, 70, 60], [1, 0, 199]])
 TRUTH = np.array([0, 0, 2, 2])
@@ -205,6 +207,45 @@ def test_a_poisoning_run_is_written_as_an_evaluation_with_the_same_counts(tmp_pa
         assert again["labels"].tolist() == [0, 2]
     refused = command("convert", run, str(tmp_path / "counts.txt"))
     assert "write a votes file (--to votes)" in refused.output
+
+
+@pytest.mark.parametrize(("defense", "threat", "spread"), [("ss-dpa", "labels", 1), ("finite:spread=2", "samples", 2)])
+def test_votes_of_a_run_say_how_they_were_cast(defense: str, threat: str, spread: int, tmp_path: Path) -> None:
+    """Taken for votes of disjoint parts against added samples, they would prove what nobody has proven."""
+    votes = np.array([[0, 0, 0, 0, 0, 1], [2, 2, 2, 2, 2, 2]])
+    offsets = {"offsets": spread_offsets(6, 2)} if spread == 2 else {}
+    np.savez(tmp_path / "votes.npz", votes=votes, num_classes=3, labels=[0, 2], **offsets)
+    run, file = str(tmp_path / "run"), str(tmp_path / "again.npz")
+    made = ["poison", "import", str(tmp_path / "votes.npz"), "--defense", defense, "--partitions", str(6 // spread)]
+    assert command(*made, "--out", run).exit_code == 0
+    assert command("convert", run, file).exit_code == 0
+    wrong = command("claim", file, "--smoothing", "partition:spread=1,threat=samples")
+    assert wrong.exit_code == 2
+    assert "they must agree" in wrong.output
+    right = command("claim", file, "--smoothing", f"partition:spread={spread},threat={threat}", "--json")
+    own = vb.Run.open(run).certificates().radius.tolist()
+    assert [claim["radius"] for claim in json.loads(right.stdout)["claims"]] == own
+    evaluation = command("convert", run, str(tmp_path / "a.pth"))
+    assert ("flipped labels alone" if threat == "labels" else "write a votes file") in evaluation.output
+    assert evaluation.exit_code == (0 if spread == 1 else 2)
+
+
+def test_counts_are_not_taken_for_those_of_a_base_classifier_that_never_changes_its_mind(tmp_path: Path) -> None:
+    """Of few views each may be taken to vote one way only: wrong where a base classifier is random by design."""
+
+    def random(views: torch.Tensor) -> torch.Tensor:
+        keeps_first = views[:, 0] + views[:, 7] > 0.5
+        vote = (torch.rand(len(views)) < torch.where(keeps_first, 1.0, 0.55)).float()
+        return torch.stack([vote, 1 - vote], dim=1)
+
+    classifier = vb.SmoothedClassifier(random, "ablation:retained=1", num_classes=2, stochastic="rows")
+    x = torch.full((3, 7), 100, dtype=torch.uint8)
+    certs = classifier.certify(x, y=[0] * 3, n=20_000, seed=5, progress=False, out=tmp_path / "run")
+    assert certs.radius.tolist() == [0, 0, 0]
+    done = command("convert", str(tmp_path / "run"), str(tmp_path / "c.txt"), "--to", "topk")
+    assert "does not give a view always the same answer" in done.output
+    claimed = command("claim", str(tmp_path / "c.txt"), "--smoothing", "ablation:retained=1,features=7", "--json")
+    assert [claim["radius"] for claim in json.loads(claimed.stdout)["claims"]] == [0, 0, 0]
 
 
 def test_files_that_torch_reads_and_dpa_did_not_write_are_refused(tmp_path: Path) -> None:

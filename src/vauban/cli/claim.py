@@ -126,7 +126,7 @@ def claim(
                 "-n and --all-looks speak of looks of a run; a text file of counts has only its full number of votes"
             )
         sides = None if shape is None else read_shape(shape)
-        noise = law(smoothing)
+        noise = law(smoothing).without_determinism()  # counts do not say whether a view always has the same vote
         if noise.exact:
             refuse_sampled_settings(smoothing, alpha=alpha, bounds=bounds)
         counts, labels = read_counts(votes)

@@ -67,7 +67,7 @@ def verify(
     This proves that the claims follow from the votes in the folder. --data also checks how the inputs were selected, --announced
     and --nonce that this is the run that was announced, --replay checks votes against the model, or, of a
     poisoning run, against parts of the training set.
-    Exit codes: 0 all claims hold, 1 something is wrong, 2 not a run, 3 the run is not finished.
+    Exit codes: 0 all claims follow from the votes, 1 something is wrong, 2 not a run, 3 the run is not finished.
     """
     from vauban.runs.verify import verify_run
 
@@ -102,7 +102,7 @@ def verify(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else asdict(replayed)}
         )
         return
-    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold.")
+    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold: they follow from the votes.")
     typer.echo(common.printable(verdict.claim))
     if verdict.origin is not None:
         typer.echo(

@@ -126,7 +126,7 @@ def results_of_run(path: str | Path, to: str) -> Results:
         raise BadInput(f"{path} is no run with exact splitting, for which {to} is: use --to csv")
     if to in ("dpa", "votes"):
         ballots = run.votes.ballots
-        return replace(of_counts(certs), ballots=None if ballots is None else ballots.astype(np.int64))
+        return replace(of_counts(certs), ballots=None if ballots is None else ballots.astype(np.int64), run=run)
     return of_claims(certs)
 
 
@@ -141,10 +141,12 @@ def _counted(run: Any, path: str | Path, of_models: bool) -> tuple[str, ...]:
             f"{path} stopped by {run.manifest.settings.stop}: counts at a look that was chosen by looking prove less than "
             "those of a fixed number of votes, and a file of counts cannot say so; write its claims (--to csv)"
         )
-    scaled = units(run.certificates())
-    if not run.manifest.inputs.deviation_per_view:
-        return scaled
-    return (*scaled, "claims from bare counts take the noise for exact; the run's own claims allow for its rounding")
+    notes = list(units(run.certificates()))
+    if not run.manifest.deterministic:
+        notes.append("the base classifier does not give a view always the same answer, which bare counts cannot say")
+    if run.manifest.inputs.deviation_per_view:
+        notes.append("claims from bare counts take the noise for exact; the run's own claims allow for its rounding")
+    return tuple(notes)
 
 
 def by_suffix(path: Path) -> str:

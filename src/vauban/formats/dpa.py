@@ -1,5 +1,4 @@
-"""The evaluations of DPA: scores of every base classifier, saved by torch; and Vauban's votes file, without how they were cast.
-[Levine2023]
+"""The evaluations of DPA: scores of every base classifier, saved by torch; and Vauban's votes file. [Levine2023]
 
 `evaluations/NAME.pth` is {'labels': int [m], 'scores': float [m, models, classes]}: true labels, and what each base classifier
 gives each class; it votes for the largest.
@@ -54,10 +53,16 @@ def read(path: Path) -> Results:
 def write(path: Path, results: Results) -> tuple[str, ...]:
     """Write an evaluation whose scores are 1 for a vote and 0 for the rest; notes say what it does not keep.
 
-    Where only counts are kept, base classifiers are listed by the class they vote for: certificates of DPA need no more.
+    Where only counts are kept, base classifiers are listed by the class they vote for: certificates of DPA need no more. Votes of
+    base classifiers that share training samples are refused: an evaluation cannot say so, and DPA's certificates are for others.
     """
     import torch
 
+    if results.run is not None and results.run.votes.spread > 1:
+        raise BadInput(
+            f"each sample is in {results.run.votes.spread} base classifiers of this run, and DPA's certificates are for one: write a "
+            "votes file (--to votes)"
+        )
     counts, notes = results.needed("counts"), ["scores are 1 for the class of a vote and 0 for the others"]
     models = counts.sum(axis=1)
     if (models != models[0]).any():
@@ -66,6 +71,8 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
     if ballots is None:
         ballots = np.stack([np.repeat(np.arange(counts.shape[1]), row) for row in counts])
         notes.append("which base classifier cast which vote is not kept: votes are listed by class")
+    if results.run is not None and results.run.votes.against == "labels":
+        notes.append("these votes prove something about flipped labels alone (SS-DPA), which an evaluation does not say")
     scores = torch.nn.functional.one_hot(torch.from_numpy(ballots), counts.shape[1]).float()
     packed = io.BytesIO()
     torch.save({"labels": torch.from_numpy(results.needed("truth")).int(), "scores": scores}, packed)
@@ -74,7 +81,15 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
 
 
 def write_votes(path: Path, results: Results) -> tuple[str, ...]:
-    """Write a votes file that `vauban claim` and `vauban poison import` read; spread and threat are to be said there."""
+    """Write a votes file that `vauban claim` and `vauban poison import` read. That of a run says how its votes were cast; of other
+    votes spread and threat are to be said there."""
+    if (run := results.run) is not None:
+        from vauban.poisoning.votes.votes_file import VotesFile, write_votes_file
+
+        manifest = run.manifest
+        file = VotesFile(run.votes, results.truth, results.index, manifest.partition, manifest.training)
+        write_votes_file(path, file, manifest.settings.aggregate)
+        return ()
     ballots = results.ballots
     arrays: dict[str, Any] = {"counts": results.needed("counts")} if ballots is None else {"votes": ballots}
     arrays |= {} if results.truth is None else {"labels": results.truth}
@@ -83,5 +98,6 @@ def write_votes(path: Path, results: Results) -> tuple[str, ...]:
     replace_file(path, packed.getvalue())
     return (
         f"the file does not say how the base classifiers were trained: vauban claim {path} --smoothing "
-        "partition:spread=1,threat=samples if no two share training samples",
+        "partition:spread=1,threat=samples if no two share training samples and each sample's base classifier depends on its "
+        "input alone; threat=labels if samples were dealt out by sorting or features were learned from all inputs",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from vauban.certificates import Claims
 from vauban.errors import BadInput
 from vauban.report.wording import threat_of
 from vauban.threats import L2_SCALED
+
+if TYPE_CHECKING:
+    from vauban.poisoning.votes.poisoning_run import PoisoningRun
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,8 +28,8 @@ class Results:
     `index` [m]: the number of each input. `label` [m]: the label that a radius is about, -1 where none is known. `radius` [m]:
     NaN where nothing is claimed. `threat`: what radii are distances in (l1, l2, linf, …). `truth` [m]: true labels. `counts`
     [m, c]: votes per class. `shares` [m, c]: fractions of votes. `p_lower` [m]: lower bound on the probability of the label.
-    `ballots` [m, models]: the vote of every base classifier. `times`: how long each input took, as text. `notes`: what a reader
-    must know.
+    `ballots` [m, models]: the vote of every base classifier. `run`: the poisoning run whose votes these are. `times`: how long each
+    input took, as text. `notes`: what a reader must know.
     """
 
     index: Ints
@@ -38,6 +41,7 @@ class Results:
     shares: Floats | None = None
     p_lower: Floats | None = None
     ballots: Ints | None = None
+    run: PoisoningRun | None = None
     times: Sequence[str] | None = None
     notes: tuple[str, ...] = ()
 

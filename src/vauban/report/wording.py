@@ -139,6 +139,8 @@ def certificates_claim(certs: Certificates) -> str:
         grid, changes = "row of such whole numbers", covered(certs.threat, "the radius", manifest.inputs, manifest.data)
     if certs.arithmetic == "grid":
         changes = changes.replace("every change", f"every change to another {grid}", 1)
+    elif certs.converted is not None and certs.converted.name != "linf" and not certs.law.threat.integer:
+        changes += " and after which all numbers are in [0, 1]"
     stays = f"the label is among the top {certs.k} under {changes}"
     claimed = f"{stays}; this is exact, no probability is left"
     if not certs.exact:
