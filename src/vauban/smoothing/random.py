@@ -43,7 +43,8 @@ class Stream:
     def generator_seed(self, start: int) -> int:
         """32 bits that seed the generators of a random base classifier for the shape from view `start` on.
 
-        Generators of torch and NumPy take no more bits; shapes of one input never share them, since `start` is added.
+        Generators of NumPy take no more bits. Shapes of one input in one stage never share them, since `start` is added; those of
+        two inputs or stages may, by chance.
         """
         address = f"{self.seed.key:032x} {self.stage} {self.input}"
         return (int.from_bytes(hashlib.sha256(address.encode()).digest()[:4], "little") + start) % 2**32
