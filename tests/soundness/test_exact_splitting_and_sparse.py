@@ -53,9 +53,7 @@ def attack(there: World, distance: np.ndarray, classifiers: int) -> tuple[int, i
 
 @pytest.mark.parametrize("layout", ["random", "lattice"])
 @pytest.mark.parametrize(("period", "levels", "dimensions"), SPLITTINGS)
-def test_splitting(
-    period: int, levels: int, dimensions: int, layout: str, cases_tried: Callable[[int], None]
-) -> None:
+def test_splitting(period: int, levels: int, dimensions: int, layout: str, cases_tried: Callable[[int], None]) -> None:
     made = of_period(period, levels, offsets=dimensions if layout == "random" else 0, layout=layout)
     there = world(made, (dimensions,) if layout == "random" else (1, 1, dimensions))
     steps = there.steps

@@ -102,7 +102,9 @@ def verify(
             found | {"unproven": verdict.unproven, "replay": None if replayed is None else asdict(replayed)}
         )
         return
-    typer.echo(f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold: they follow from the votes.")
+    typer.echo(
+        f"{run}: {verdict.inputs} claims recomputed from {verdict.votes:,} votes; all hold: they follow from the votes."
+    )
     typer.echo(common.printable(verdict.claim))
     if verdict.origin is not None:
         typer.echo(

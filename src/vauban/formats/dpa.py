@@ -60,8 +60,8 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
 
     if results.run is not None and results.run.votes.spread > 1:
         raise BadInput(
-            f"each sample is in {results.run.votes.spread} base classifiers of this run, and DPA's certificates are for one: write a "
-            "votes file (--to votes)"
+            f"each sample is in {results.run.votes.spread} base classifiers of this run, and DPA's certificates are for one: "
+            "write a votes file (--to votes)"
         )
     counts, notes = results.needed("counts"), ["scores are 1 for the class of a vote and 0 for the others"]
     models = counts.sum(axis=1)
@@ -72,7 +72,9 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
         ballots = np.stack([np.repeat(np.arange(counts.shape[1]), row) for row in counts])
         notes.append("which base classifier cast which vote is not kept: votes are listed by class")
     if results.run is not None and results.run.votes.against == "labels":
-        notes.append("these votes prove something about flipped labels alone (SS-DPA), which an evaluation does not say")
+        notes.append(
+            "these votes prove something about flipped labels alone (SS-DPA), which an evaluation does not say"
+        )
     scores = torch.nn.functional.one_hot(torch.from_numpy(ballots), counts.shape[1]).float()
     packed = io.BytesIO()
     torch.save({"labels": torch.from_numpy(results.needed("truth")).int(), "scores": scores}, packed)
@@ -81,8 +83,10 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
 
 
 def write_votes(path: Path, results: Results) -> tuple[str, ...]:
-    """Write a votes file that `vauban claim` and `vauban poison import` read. That of a run says how its votes were cast; of other
-    votes spread and threat are to be said there."""
+    """Write a votes file that `vauban claim` and `vauban poison import` read.
+
+    That of a run says how its votes were cast; of other votes spread and threat are to be said there.
+    """
     if (run := results.run) is not None:
         from vauban.poisoning.votes.votes_file import VotesFile, write_votes_file
 

@@ -28,8 +28,8 @@ class Results:
     `index` [m]: the number of each input. `label` [m]: the label that a radius is about, -1 where none is known. `radius` [m]:
     NaN where nothing is claimed. `threat`: what radii are distances in (l1, l2, linf, …). `truth` [m]: true labels. `counts`
     [m, c]: votes per class. `shares` [m, c]: fractions of votes. `p_lower` [m]: lower bound on the probability of the label.
-    `ballots` [m, models]: the vote of every base classifier. `run`: the poisoning run whose votes these are. `times`: how long each
-    input took, as text. `notes`: what a reader must know.
+    `ballots` [m, models]: the vote of every base classifier. `run`: the poisoning run whose votes these are. `times`: how long
+    each input took, as text. `notes`: what a reader must know.
     """
 
     index: Ints

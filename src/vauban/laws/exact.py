@@ -192,8 +192,8 @@ def offsets_of(layout: str, seed: int, shape: Sequence[int], count: int, window:
 
 
 def points_of(shape: Sequence[int]) -> NDArray[np.uint64]:
-    """A point of [0, 2^64) for each coordinate [...shape]: the pixels with points in any interval are spread evenly over a picture
-    [..., height, width], the features over a table [n]. Channels are a part of the whole range apart.
+    """A point of [0, 2^64) for each coordinate [...shape]: pixels with points in one interval are spread evenly over a picture
+    [..., height, width], features over a table [n]. Channels are a part of the whole range apart.
     """
     across = np.arange(shape[-1], dtype=np.uint64)
     if len(shape) == 1:
