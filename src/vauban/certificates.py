@@ -241,11 +241,11 @@ class Certificates(Claims):
             raise BadInput(f"mass plays no part from {self.threat.name} to {target}, only from l1 to wasserstein")
         radii = convert(self.radius, self.threat, target, shape, mass=mass)
         threat = converted(self.threat, target)
-        said = implied(self.threat, target, shape)
+        notes = (*self.notes, *implied(self.threat, target, shape))
         if target != "linf" and self.arithmetic != "grid" and not self.threat.integer:
-            said = (*said, f"these {target} radii are about inputs and attacks whose numbers all are in [0, 1]")
+            notes = (*notes, f"these {target} radii are about inputs and attacks whose numbers all are in [0, 1]")
         lost = self.abstained | np.isnan(radii)
-        return replace(self, radius=radii, abstained=lost, converted=threat, notes=(*self.notes, *said))
+        return replace(self, radius=radii, abstained=lost, converted=threat, notes=notes)
 
     def by_margin(self) -> Certificates | None:
         """The same ballots under the papers' margin bound, never larger; None unless these are exact patch claims by position."""
