@@ -20,7 +20,7 @@ from vauban.bounds.dataset import claim_floor
 from vauban.bounds.simultaneous import checked_counts, default_bounds
 from vauban.errors import BadInput
 from vauban.laws import as_law
-from vauban.laws.conversions import convert, implied
+from vauban.laws.conversions import convert, implied, in_unit_range
 from vauban.laws.exact import Ballots, ExactLaw
 from vauban.laws.from_counts import radii_of_counts, refuse_too_few
 from vauban.laws.law import AnyLaw, Law
@@ -242,7 +242,7 @@ class Certificates(Claims):
         radii = convert(self.radius, self.threat, target, shape, mass=mass)
         threat = converted(self.threat, target)
         notes = (*self.notes, *implied(self.threat, target, shape))
-        if target != "linf" and self.arithmetic != "grid" and not self.threat.integer:
+        if in_unit_range(self.threat, target) and self.arithmetic != "grid":
             notes = (*notes, f"these {target} radii are about inputs and attacks whose numbers all are in [0, 1]")
         lost = self.abstained | np.isnan(radii)
         return replace(self, radius=radii, abstained=lost, converted=threat, notes=notes)

@@ -110,6 +110,11 @@ def _real_radius(r: Fraction, source: Threat, target: str, size: int, mass: floa
     return _rounded_down(r / (2 * Fraction(mass)))
 
 
+def in_unit_range(source: Threat, target: str) -> bool:
+    """Whether a conversion presupposes that all numbers are in [0, 1] before and after an attack."""
+    return target != "linf" and not source.integer and not source.name.startswith("wasserstein")
+
+
 def implied(source: Threat, target: str, shape: Sequence[int]) -> tuple[str, ...]:
     """What a converted radius is worth, in words, where it could be taken for more."""
     if target != "linf":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vauban.certificates import UNIT_RANGE
 from vauban.files import canonical, sha256
+from vauban.laws.conversions import in_unit_range
 from vauban.report.numbers import confidence
 from vauban.runs.sections import DIVIDED
 from vauban.threats import L2_SCALED
@@ -139,7 +140,7 @@ def certificates_claim(certs: Certificates) -> str:
         grid, changes = "row of such whole numbers", covered(certs.threat, "the radius", manifest.inputs, manifest.data)
     if certs.arithmetic == "grid":
         changes = changes.replace("every change", f"every change to another {grid}", 1)
-    elif certs.converted is not None and certs.converted.name != "linf" and not certs.law.threat.integer:
+    elif certs.converted is not None and in_unit_range(certs.law.threat, certs.converted.name):
         changes += " and after which all numbers are in [0, 1]"
     stays = f"the label is among the top {certs.k} under {changes}"
     claimed = f"{stays}; this is exact, no probability is left"
