@@ -16,6 +16,7 @@ from vauban.attacks.base import Attack, Found
 from vauban.attacks.passes import in_16_bits
 from vauban.attacks.results import Attacked, InputResult, inside
 from vauban.errors import BadInput, Lie, RunRefused
+from vauban.laws import law
 from vauban.report.attack_tables import headers, rows
 from vauban.threats import L0, L2
 
@@ -330,6 +331,16 @@ def test_what_is_inside_depends_on_the_ball() -> None:
     distance, radius = np.array([1.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.5, 1.5, np.nan])
     assert inside(distance, radius, L2).tolist() == [False, True, False, False]
     assert inside(distance, radius, L0).tolist() == [True, True, False, False]
+
+
+def test_an_alarm_rings_at_the_edge_of_a_ball_in_steps_of_the_grid() -> None:
+    """Exact splitting claims a closed ball: an attack of just as many steps, measured in float32, is inside, one of a step more
+    is not."""
+    closed = law("splitting:sigma=1").threat
+    radius = np.array([66 / 255] * 3)
+    distance = np.array([float(np.float32(66 / 255)) * (1 + 1e-7), 67 / 255, 65 / 255])
+    assert inside(distance, radius, closed, edge=True).tolist() == [True, False, True]
+    assert inside(distance, radius, closed).tolist() == [False, False, True]
 
 
 class Viewing(torch.nn.Module):

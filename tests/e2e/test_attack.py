@@ -48,6 +48,15 @@ def test_a_run_is_attacked_shown_and_resumed(certified: Path, tmp_path: Path) ->
     assert (tmp_path / "a/results.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("what", ["{run}", "--smoothing none --threat l2"])
+def test_a_precision_that_would_be_ignored_is_refused(what: str, certified: Path, tmp_path: Path) -> None:
+    code, said = run(f"attack {what.format(run=certified)} {SMALL} --precision bf16 --out {tmp_path / 'a'}")
+    assert code == 2
+    assert "--precision bf16:" in said
+    assert "leave it out" in said
+    assert not (tmp_path / "a").exists()
+
+
 def test_an_alarm_ends_with_exit_code_1(certified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Run.certificates
     monkeypatch.setattr(Run, "certificates", lambda self: replace(honest(self), radius=20 * honest(self).radius))

@@ -230,6 +230,33 @@ def test_votes_of_a_run_say_how_they_were_cast(defense: str, threat: str, spread
     assert evaluation.exit_code == (0 if spread == 1 else 2)
 
 
+def test_what_a_file_cannot_say_is_said(tmp_path: Path) -> None:
+    """How votes are counted, and what radii measure."""
+    votes = np.array([[0, 0, 1, 0, 2]])
+    np.savez(tmp_path / "votes.npz", scores=np.eye(3)[votes], num_classes=3, labels=[0])
+    run = str(tmp_path / "run")
+    made = [
+        "poison",
+        "import",
+        str(tmp_path / "votes.npz"),
+        "--defense",
+        "dpa",
+        "--partitions",
+        "5",
+        "--aggregate",
+        "runoff",
+    ]
+    imported = command(*made, "--out", run)
+    assert imported.exit_code == 0, imported.output
+    for name in ("again.npz", "a.pth"):
+        done = command("convert", run, str(tmp_path / name))
+        assert "claims are by runoff, and the file is read by plurality" in done.output
+    assert "take radii for L2, and these are" in command("convert", run, str(tmp_path / "a.tsv")).output
+    inside = command("convert", run, str(tmp_path / "run" / "claims.csv"))
+    assert inside.exit_code == 2
+    assert "lies in a run folder" in inside.output
+
+
 def test_counts_are_not_taken_for_those_of_a_base_classifier_that_never_changes_its_mind(tmp_path: Path) -> None:
     """Of few views each may be taken to vote one way only: wrong where a base classifier is random by design."""
 

@@ -1,5 +1,6 @@
 """Splitting views: the thesis' formula on every level, the right law, a pure function of the words."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 
@@ -11,7 +12,7 @@ from scipy import stats
 from vauban.errors import BadInput
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
-from vauban.smoothing import Splitting, build
+from vauban.smoothing import Concave, Fractional, Smoothing, Splitting, build
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.random import Stream
 from vauban.smoothing.splitting import float_bins, grid_bins
@@ -149,3 +150,23 @@ def test_a_smoothed_classifier_certifies(arithmetic: str) -> None:
     assert not certs.abstained.any()
     assert (certs.radius > 0.05).all()
     assert certs.law.threat == smoothed.smoothing.threat
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Splitting(0.5, sampled=True, layout="lattice"),
+        lambda: Splitting(0.5, sampled=True, offsets=5),
+        lambda: Fractional("1/2", 9, sampled=True, layout="grid"),
+        lambda: Fractional("1/2", 9, sampled=True, coupling="global"),
+    ],
+)
+def test_settings_of_the_exact_form_are_refused_by_the_sampled_one(make: Callable[[], Smoothing]) -> None:
+    with pytest.raises(BadInput, match="the sampled form has none|not a known layout"):
+        make()
+
+
+def test_a_g_for_every_feature_has_no_lattice() -> None:
+    with pytest.raises(BadInput, match="has random offsets"):
+        Concave([lambda z: z, lambda z: min(3 * z, 1)], budget=30, levels=6, layout="lattice")
+    assert Concave(lambda z: z, budget=30, levels=6, layout="lattice").law.views == 30

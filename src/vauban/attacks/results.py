@@ -75,7 +75,8 @@ class Attacked:
     def inside(self) -> NDArray[np.bool_]:
         """Which inputs [m] have a confirmed other answer inside their certified radius; abstentions are none."""
         answered = np.array([found is not None and len(found.answer) > 0 for found in self.results])
-        return answered & inside(self.distance, self.radius, self.threat)
+        steps = self.certs is not None and self.certs.law.name == "splitting" and self.certs.exact
+        return answered & inside(self.distance, self.radius, self.threat, edge=steps and self.threat.name == "l1")
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -175,11 +176,15 @@ def withstands(distance: NDArray[np.float64], r: float, threat: Threat) -> NDArr
     return (distance > 0) & (distance > r if threat.ball == "closed" else distance >= r)
 
 
-def inside(distance: NDArray[np.float64], radius: NDArray[np.float64], threat: Threat) -> NDArray[np.bool_]:
-    """Which distances [m] are inside certified radii [m] (NaN: none): below an open ball's radius, by more than rounding, or at
-    most a closed one's."""
+def inside(
+    distance: NDArray[np.float64], radius: NDArray[np.float64], threat: Threat, *, edge: bool = False
+) -> NDArray[np.bool_]:
+    """Which distances [m] are inside certified radii [m] (NaN: none): below them, by more than rounding; of whole numbers at most
+    a closed ball's radius. `edge`: so too where distances and radii are whole numbers of steps of the grid, up to rounding."""
     known = np.nan_to_num(radius, nan=-1.0)
-    return distance <= known if threat.ball == "closed" and threat.integer else distance * (1 + INSIDE) < known
+    if threat.ball == "closed" and (threat.integer or edge):
+        return distance * (1 - INSIDE) <= known
+    return distance * (1 + INSIDE) < known
 
 
 def false_certificates_note(certified: int, alpha: float | None, alarms: int) -> str | None:

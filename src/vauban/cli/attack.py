@@ -63,7 +63,10 @@ def attack(
     together: Annotated[int, typer.Option(min=1, help="inputs attacked at once; more are faster on a GPU")] = 16,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
-    precision: common.PrecisionOption = "fp32",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="of a smoothed network without a run: fp32, tf32, bf16 or fp16 [fp32]", show_default=False),
+    ] = None,
     device: common.DeviceOption = "auto",
     seed: Annotated[
         int | None,
@@ -115,7 +118,7 @@ def _subject(
     weights: str | None,
     data: str | None,
     device: str,
-    precision: str,
+    precision: str | None,
     every: int,
     limit: int | None,
 ) -> tuple[Any, dict[str, Any]]:
@@ -127,6 +130,9 @@ def _subject(
     if (run is None) == (smoothing is None):
         given = "both a run and --smoothing" if run is not None else "neither a run nor --smoothing"
         raise BadInput(f"{given} given: name a run folder, or a smoothing (--smoothing none for the model alone)")
+    if precision is not None and (run is not None or smoothing == NONE):
+        has = "a run is attacked in its own precision" if run is not None else "--smoothing none is attacked in fp32"
+        raise BadInput(f"--precision {precision}: {has}; leave it out")
     if run is not None:
         return run, _of_run(run, model, weights, data, device) | {"every": every, "limit": limit}
     assert smoothing is not None
@@ -144,7 +150,7 @@ def _subject(
             smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
         read = {"input_range": smoothed.input_range, "standardise": smoothed.standardise}
         return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device, **read}
-    smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision)  # type: ignore[arg-type]
+    smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision or "fp32")  # type: ignore[arg-type]
     return smoothed, {"data": inputs}
 
 

@@ -96,6 +96,8 @@ def write(path: str | Path, results: Results, layout: str | None = None) -> tupl
     if name in ("rs4a", "dssn"):
         if place.is_file():
             raise BadInput(f"{path} is a file, and {name} is a folder of arrays: give another name")
+    elif (place.absolute().parent / "manifest.json").exists():
+        raise BadInput(f"{path} lies in a run folder, whose files are not written here: give a name outside of it")
     elif place.is_dir() or not place.absolute().parent.is_dir():
         raise BadInput(f"{path} cannot be written: its folder must exist and it must not be a folder itself")
     return LAYOUTS[name].write(place, results) or ()

@@ -57,8 +57,8 @@ def read(path: Path, threat: str | None = None) -> Results:
     )
 
 
-def write(path: Path, results: Results) -> None:
-    """Write a table; radii are rounded down, and times that are not known are 0:00:00."""
+def write(path: Path, results: Results) -> tuple[str, ...]:
+    """Write a table; radii are rounded down, and times that are not known are 0:00:00. A note says where they are not in L2."""
     truth, label, abstained = results.needed("truth"), results.needed("label"), results.abstained
     lines = ["\t".join(COLUMNS)]
     for i, number in enumerate(results.index):
@@ -67,6 +67,9 @@ def write(path: Path, results: Results) -> None:
         time = _UNKNOWN if results.times is None else results.times[i]
         lines.append("\t".join(map(str, (number, truth[i], given, radius, int(given == truth[i]), time))))
     replace_file(path, ("\n".join(lines) + "\n").encode())
+    if results.threat in (None, "l2"):
+        return ()
+    return (f"readers of this table take radii for L2, and these are {results.threat}: say so beside it",)
 
 
 def _row(path: Path, number: int, line: str, names: list[str]) -> tuple[int, int, int, float, str]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vauban.errors import BadInput
 from vauban.files import replace_file
 from vauban.formats.results import Results
+
+if TYPE_CHECKING:
+    from vauban.poisoning.votes.poisoning_run import PoisoningRun
 
 
 def recognises(path: Path) -> bool:
@@ -71,6 +74,8 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
     if ballots is None:
         ballots = np.stack([np.repeat(np.arange(counts.shape[1]), row) for row in counts])
         notes.append("which base classifier cast which vote is not kept: votes are listed by class")
+    if results.run is not None:
+        notes += _another_aggregate(results.run, "an evaluation has no place for that")
     if results.run is not None and results.run.votes.against == "labels":
         notes.append(
             "these votes prove something about flipped labels alone (SS-DPA), which an evaluation does not say"
@@ -93,7 +98,7 @@ def write_votes(path: Path, results: Results) -> tuple[str, ...]:
         manifest = run.manifest
         file = VotesFile(run.votes, results.truth, results.index, manifest.partition, manifest.training)
         write_votes_file(path, file, manifest.settings.aggregate)
-        return ()
+        return _another_aggregate(run, f"vauban claim {path} --smoothing partition:aggregate=runoff,…")
     ballots = results.ballots
     arrays: dict[str, Any] = {"counts": results.needed("counts")} if ballots is None else {"votes": ballots}
     arrays |= {} if results.truth is None else {"labels": results.truth}
@@ -105,3 +110,10 @@ def write_votes(path: Path, results: Results) -> tuple[str, ...]:
         "partition:spread=1,threat=samples if no two share training samples and each sample's base classifier depends on its "
         "input alone; threat=labels if samples were dealt out by sorting or features were learned from all inputs",
     )
+
+
+def _another_aggregate(run: PoisoningRun, advice: str) -> tuple[str, ...]:
+    """A note where a run counts its votes otherwise than by plurality, which a reader of the file takes them for."""
+    aggregate = run.manifest.settings.aggregate
+    said = f"the run's claims are by {aggregate}, and the file is read by plurality: {advice}"
+    return () if aggregate == "plurality" else (said,)

@@ -89,6 +89,8 @@ class ConcavePartsLaw(ExactLaw):
         if not self.parts:
             raise BadInput("g=[]: one function for each feature is needed")
         first = self.parts[0]
+        if first.layout != "random":
+            raise BadInput(f"layout={first.layout}: a different g for every feature has random offsets; leave it out")
         parts = tuple(replace(part, offsets=part.offsets + number) for number, part in enumerate(self.parts))
         same = ("scale", "representation", "coupling", "budget", "levels", "layout")
         if any(getattr(part, name) != getattr(first, name) for part in parts for name in same):

@@ -128,6 +128,13 @@ def without_value(change: torch.Tensor) -> torch.Tensor:
     return change - change.detach()
 
 
+def refuse_exact_settings(**given: tuple[object, object]) -> None:
+    """Refuse settings of an exact form, each with the value that it has by default, where the sampled form is asked for."""
+    for name, (value, usual) in given.items():
+        if value != usual:
+            raise BadInput(f"{name}={value}: the sampled form has none; leave it out, or leave sampled=True out")
+
+
 def follow_where_kept(views: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
     """Views in which a number is shown as (v, 1 - v) or hidden as (0, 0), after a `change` of their pictures."""
     first, second = views.chunk(2, dim=1)

@@ -10,7 +10,7 @@ import torch
 
 from vauban.laws.designs.law import fraction
 from vauban.laws.fractional import DIVIDER_BITS, ExactFractionalLaw, FractionalLaw
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, refuse_exact_settings, register
 from vauban.smoothing.design_views import follow_bins, represented, shown_shape, views_of_design
 from vauban.smoothing.grid import GridNoise
 from vauban.smoothing.splitting import float_bins, grid_bins
@@ -47,6 +47,7 @@ class Fractional(Smoothing):
         layout: str = "random",
     ):
         if sampled:
+            refuse_exact_settings(offsets=(offsets, 0), layout=(layout, "random"), coupling=(coupling, "cyclic"))
             self.law = FractionalLaw(fraction(p), float(scale), sampled, representation)
         else:
             self.law = ExactFractionalLaw(

@@ -8,7 +8,7 @@ import torch
 
 from vauban.laws.splitting import ExactSplittingLaw, SplittingLaw
 from vauban.numerics import BIN_PAD
-from vauban.smoothing.base import Smoothing, register
+from vauban.smoothing.base import Smoothing, refuse_exact_settings, register
 from vauban.smoothing.grid import grid_noise, to_unit, uniforms
 from vauban.specs import one_sigma
 
@@ -28,6 +28,8 @@ class Splitting(Smoothing):
 
     def __init__(self, sigma: float, *, offsets: int = 0, layout: str = "random", sampled: bool = False):
         exact = ExactSplittingLaw(one_sigma(sigma), offsets, layout=layout)
+        if sampled:
+            refuse_exact_settings(offsets=(offsets, 0), layout=(layout, "random"))
         self.law = SplittingLaw(one_sigma(sigma)) if sampled else exact
 
     def words(self, shape: torch.Size, levels: int | None = None) -> int:
