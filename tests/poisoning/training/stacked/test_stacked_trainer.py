@@ -325,7 +325,6 @@ def test_settings_of_torch_are_put_back() -> None:
 
 INTERRUPTED = """
 import os, signal
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
