@@ -23,7 +23,18 @@ CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "
 """What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
 
 _BEGIN_KEYS = {"recipe", "smoothing", "settings"}
-_TRAIN_KEYS = {"printed", "printed_model", "model", "validate", "every", "limit", "data", "begin", *_BEGIN_KEYS}
+_TRAIN_KEYS = {
+    "printed",
+    "printed_model",
+    "model",
+    "validate",
+    "hold_out",
+    "every",
+    "limit",
+    "data",
+    "begin",
+    *_BEGIN_KEYS,
+}
 _CERTIFY_KEYS = {
     "inputs",
     "k",
@@ -244,6 +255,11 @@ def _checked(entry: Entry) -> Entry:
             )
         if "printed_model" in entry.train and "printed" not in entry.train:
             raise BadInput(f"{entry.name}: printed_model belongs to a printed recipe: give printed, or leave it out")
+        held = entry.train.get("hold_out", 10)
+        if not isinstance(held, int) or held < 2:
+            raise BadInput(
+                f"{entry.name}: hold_out = {held!r}: a whole number of 2 or more is needed, 10 for every 10th input"
+            )
         missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
         if missing:
             raise BadInput(

@@ -139,6 +139,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     from vauban.smoothing import build
     from vauban.training import Validation, split
     from vauban.training import train as run
+    from vauban.training.validation import without_every
 
     if step.weights.exists():
         return False
@@ -147,6 +148,8 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     pictures = load_some(
         with_split(str(given.get("data", step.entry.data)), "train"), given.get("every", 1), given.get("limit")
     )
+    if given.get("hold_out"):
+        pictures = without_every(pictures, given["hold_out"])
     if not model:
         raise BadInput(f"{step.entry.name}: [train] names neither a model nor a recipe: give one of them")
     shape = smoothing.view_shape(Size(pictures.images.shape[1:]))

@@ -81,6 +81,11 @@ def split(data: Dataset, held_out: int, seed: int) -> tuple[Dataset, Dataset]:
     return _part(data, ~out), _part(data, out)
 
 
+def without_every(data: Dataset, step: int) -> Dataset:
+    """Training pictures without the first and every `step`-th after it."""
+    return _part(data, np.arange(len(data)) % step != 0)
+
+
 def _part(data: Dataset, chosen: np.ndarray) -> Dataset:
     labels, whole = None if data.labels is None else data.labels[chosen], data.selection
     names = None if data.names is None else tuple(np.asarray(data.names, object)[chosen])
