@@ -168,3 +168,12 @@ def test_probe_finds_scores_that_depend_on_the_row() -> None:
 def test_a_wrong_answer_is_named() -> None:
     with pytest.raises(BadInput, match=r"\(10, 5\) are needed"):
         enumerator(lambda views: torch.zeros(len(views), 4)).probe(X)
+
+
+def test_views_that_are_tried_first_lie_among_those_that_vote() -> None:
+    """17,599,999 is no float32: rounded, the last view that is tried belonged to an input after the last."""
+    many = X[:1].expand(400_000, 1, 6, 6)
+    one = enumerator(rows=10)
+    assert one.probe(many)
+    assert next(iter(one.probe_scores(many))).shape == (10, 5)
+    assert one.probe_entries(many)

@@ -163,7 +163,7 @@ class Enumerator:
         earlier = kept_for(inputs, self.network.prepared, self._kept.setdefault("probed", {}))
         if self.rows in earlier and not again:
             return True
-        spread = torch.linspace(0, len(inputs) * self.views - 1, 2 * self.rows).long()
+        spread = self._spread(inputs, 2 * self.rows)
         views = torch.cat([self._views(inputs, 0, spread[0::2]), self._views(inputs, 0, spread[1::2])])
 
         def reordered(order: torch.Tensor) -> torch.Tensor:
@@ -181,15 +181,18 @@ class Enumerator:
     def probe_entries(self, inputs: torch.Tensor) -> tuple[str, str, str]:
         """The manifest's entries about one shape of views spread over these inputs [m, ...]."""
         with torch.inference_mode():
-            spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
-            views = self._views(inputs, 0, spread)
+            views = self._views(inputs, 0, self._spread(inputs, self.rows))
             return probe_entries(views, self._scores(views))
 
     def probe_scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Scores [rows, classes] of one shape of views spread over these inputs [m, ...]."""
         with torch.inference_mode():
-            spread = torch.linspace(0, len(inputs) * self.views - 1, self.rows).long()
-            yield self._scores(self._views(inputs, 0, spread))
+            yield self._scores(self._views(inputs, 0, self._spread(inputs, self.rows)))
+
+    def _spread(self, inputs: torch.Tensor, count: int) -> torch.Tensor:
+        """`count` numbers of views, evenly spread over these inputs; float32 may round past the last of more than 2^24."""
+        last = len(inputs) * self.views - 1
+        return torch.linspace(0, last, count).long().clamp_(max=last)
 
     def scores(self, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield the scores [n, classes] of all views of `inputs` [m, ...] on the grid, in order, one shape after the other."""
