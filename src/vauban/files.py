@@ -27,7 +27,8 @@ _SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 def replace_file(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically: a reader sees the old file or the new one.
 
-    A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place.
+    A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place. A gzipped form
+    of the old file goes.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -41,6 +42,7 @@ def replace_file(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
+            packed(target).unlink(missing_ok=True)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as problem:

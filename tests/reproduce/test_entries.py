@@ -89,6 +89,7 @@ def test_a_command_with_a_misspelt_option_is_noticed() -> None:
         (SMALL.replace("[grid]", "[gird]"), "gird is no key"),
         (SMALL.replace("sigma = [", "s = ["), "no axis of"),
         (SMALL + "[train]\nrecepie = 'best'", "recepie is no key"),
+        (SMALL + "[train]\nhold_out = 1", "hold_out = 1: a whole number of 2 or more"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'accuracy'\ny = 3", "one of certified"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = [1]\nx = [1, 2]\nover='sigma'", "one y for each x"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = 1\nat = {k = 1}", "no axis of"),

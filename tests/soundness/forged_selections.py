@@ -10,6 +10,7 @@ from typing import Any
 from forged_fields import both, without
 from forged_folders import (
     BALLOTS,
+    CLAIMS,
     COUNTS,
     MANIFEST,
     TALLIES,
@@ -124,7 +125,36 @@ def packed(change: Callable[[bytes], bytes], *, keep: bool = False) -> Edit:
     return forge
 
 
+def packed_claims(change: Callable[[bytes], bytes], *, keep: bool = False, name: str = CLAIMS) -> Edit:
+    """Claims replaced by their gzipped form, after a change of their text; `keep`: the claims stay beside it."""
+
+    def forge(folder: Path) -> None:
+        (folder / f"{name}.gz").write_bytes(gzip.compress(change((folder / CLAIMS).read_bytes())))
+        if not keep:
+            (folder / CLAIMS).unlink()
+
+    return forge
+
+
 PACKED_FORGERIES = [
+    Forgery("claims gzipped", "fixed", packed_claims(lambda old: old), "no harm", "the same claims"),
+    Forgery(
+        "gzipped claims beside the claims", "fixed", packed_claims(lambda old: old, keep=True), "verify", "both exist"
+    ),
+    Forgery(
+        "gzipped claims that say more",
+        "fixed",
+        packed_claims(lambda old: old.replace(b",false", b"1,false")),
+        "verify",
+        "claims.csv line",
+    ),
+    Forgery(
+        "gzipped claims of votes that are not there",
+        "fixed",
+        packed_claims(lambda old: old, keep=True, name="claims-400.csv"),
+        "verify",
+        "the seal does not name it",
+    ),
     Forgery("votes gzipped", "fixed", packed(lambda old: old), "no harm", "the same claims"),
     Forgery("gzipped votes beside the votes", "fixed", packed(lambda old: old, keep=True), "verify", "both exist"),
     Forgery("gzipped votes cut off", "fixed", packed(lambda old: old[:-12]), "verify", "is cut off"),

@@ -22,6 +22,7 @@ import vauban as vb
 from vauban.cli import app
 from vauban.cli.common import printable
 from vauban.errors import VaubanError
+from vauban.files import read_packed
 from vauban.replay import replay
 from vauban.runs.verify import verify_run
 
@@ -106,7 +107,7 @@ def test_a_forgery_is_caught_or_named(forgery: Forgery, runs: dict[str, Path], t
 
 def check_harmless(why: str, before: Path, after: Path) -> None:
     if why == "the same claims":
-        assert (after / CLAIMS).read_bytes() == (before / CLAIMS).read_bytes()
+        assert read_packed(after / CLAIMS) == (before / CLAIMS).read_bytes()
     elif why == "smaller claims":
         old, new = (np.nan_to_num(vb.Run.open(folder).certificates().radius, nan=-1) for folder in (before, after))
         assert (new <= old).all()

@@ -44,6 +44,7 @@ SECTIONS = {
         "attack-pointwise-mnist",
     ),
     "Thesis, chapter 3: splitting, L1": (
+        "splitting-cifar10-lattice",
         "splitting-cifar10",
         "splitting-cifar10-stability",
         "splitting-cifar10-sampled",
@@ -54,6 +55,8 @@ SECTIONS = {
     ),
     "Thesis, chapter 4: fractional Lp and exact L0": (
         "fractional-designs",
+        "fractional-half-cifar10-lattice",
+        "fractional-half-cifar10-large-lattice",
         "fractional-half-cifar10",
         "fractional-third-cifar10",
         "fractional-half-cifar10-stability",

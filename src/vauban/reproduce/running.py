@@ -299,10 +299,10 @@ def _pack(step: Step, options: Options) -> None:
 
 
 def pack(run: Path) -> None:
-    """Gzip the votes of a sealed run, which verify reads as they are; nothing else changes."""
+    """Gzip the votes and claims of a sealed run, which verify reads as they are; nothing else changes."""
     from vauban.runs.store import SEAL
 
-    for name in (str(name) for name in read_json(run / SEAL) if str(name).endswith("s.jsonl")):
+    for name in (str(name) for name in read_json(run / SEAL) if str(name).endswith(("s.jsonl", ".csv"))):
         plain = run / name
         if plain.is_file() and name != "extensions.jsonl":
             replace_file(run / f"{name}.gz", gzip.compress(plain.read_bytes(), 9, mtime=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,14 @@ def refuse_second_votes(folder: Path, sealed: Collection[str]) -> None:
     for path in (folder / name for name in VOTE_FILES):
         if path.name not in sealed and is_there(path):
             raise Lie(f"{path if path.exists() else packed(path)} exists, but the seal does not name it")
+    refuse_packed_beside(folder, VOTE_FILES)
+
+
+def refuse_packed_beside(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a file that is there both as it is and gzipped: which one is read is not for a reader to guess."""
+    for path in (folder / name for name in names):
         if path.exists() and packed(path).exists():
-            raise Lie(f"{path} and {packed(path).name} both exist: a run has its votes once")
+            raise Lie(f"{path} and {packed(path).name} both exist: a run has its votes and claims once")
 
 
 def check_numbers(path: Path, manifest: Manifest) -> None:
@@ -83,7 +89,8 @@ def check_commitment(path: Path, commitment: Any) -> None:
 
 def other_files(folder: Path, sealed: Collection[str]) -> tuple[str, ...]:
     """A sentence about the files that no seal names, if there are any."""
-    own = {FILE, SEAL, SEED_FILE, PICTURE, *sealed, *(packed(folder / name).name for name in VOTE_FILES)}
+    packable = (*VOTE_FILES, *(name for name in sealed if name.endswith(".csv")))
+    own = {FILE, SEAL, SEED_FILE, PICTURE, *sealed, *(packed(folder / name).name for name in packable)}
     others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
     shown = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
     return (f"Files that the seal does not name and nothing checks: {shown}.",) if others else ()

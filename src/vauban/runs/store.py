@@ -18,7 +18,18 @@ import numpy as np
 
 from vauban.certificates import COLUMNS, Certificates, Claims
 from vauban.errors import BadInput, CannotWrite, Incomplete, Lie, RunRefused
-from vauban.files import Log, check_folder, is_there, locked, read_json, read_lines, replace_file, sha256, write_json
+from vauban.files import (
+    Log,
+    check_folder,
+    is_there,
+    locked,
+    read_json,
+    read_lines,
+    read_packed,
+    replace_file,
+    sha256,
+    write_json,
+)
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
@@ -298,11 +309,10 @@ class FolderStore:
         """The claims of a sealed run, after checking that its claims files and seal match its votes; None if it is not sealed."""
         if not (self.path / SEAL).exists() or not record.method.finished(record.votes, sealed=True):
             return None
-        claims = record.claims()
-        texts = record.texts(claims)
+        texts = record.texts(claims := record.claims())
         try:
             kept = read_json(self.path / SEAL) == record.seal(texts, sealed_picture(self.path))
-            kept = kept and all((self.path / name).read_text() == text for name, text in texts.items())
+            kept = kept and all(read_packed(self.path / name) == text.encode() for name, text in texts.items())
         except (OSError, ValueError, Lie):
             kept = False
         if not kept:
@@ -339,8 +349,9 @@ class FolderStore:
             Log(self.path / self.record.votes.file, self._length).close()
 
     def _unseal(self) -> None:
-        for name in (SEAL, PICTURE, *(path.name for path in self.path.glob("claims*.csv"))):
-            (self.path / name).unlink(missing_ok=True)
+        claims = [*self.path.glob("claims*.csv"), *self.path.glob("claims*.csv.gz")]
+        for path in (self.path / SEAL, self.path / PICTURE, *claims):
+            path.unlink(missing_ok=True)
 
     def announcement(self) -> Certificates:
         """No certificates, since no vote is cast; their note has the hash of the announced manifest."""

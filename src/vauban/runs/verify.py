@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import arrays_sha256, floats_from_hex, read_json
+from vauban.files import PACKED, arrays_sha256, floats_from_hex, is_there, read_json, read_packed
 from vauban.laws.law import Law
 from vauban.registry import Origin
 from vauban.report.wording import spoken, wording
@@ -140,7 +140,7 @@ def _check_finished(folder: Path, record: RunRecord) -> None:
 
 def _check_unsealed(folder: Path, whole: RunRecord, name: str) -> None:
     """Refuse the claims file of an unsealed extension that is not what its votes say, or that exists before all are in."""
-    if (folder / name).exists():
+    if is_there(folder / name):
         if not whole.method.finished(whole.votes):
             raise Lie(f"{folder / name} exists, but the votes of this extension are not all in")
         check_claims(folder / name, whole.texts(whole.claims())[name])
@@ -225,7 +225,7 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
     """
     texts, sealed = record.texts(record.claims()), (folder / SEAL).exists()
     for name, text in texts.items():
-        if sealed or (folder / name).exists():
+        if sealed or is_there(folder / name):
             check_claims(folder / name, text)
     if not sealed:
         raise Incomplete(
@@ -236,6 +236,7 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
     if record.manifest.schema == 1:
         return [*texts, *folder_checks.VOTE_FILES]
     folder_checks.refuse_second_votes(folder, seal)
+    folder_checks.refuse_packed_beside(folder, texts)
     if not unsealed:
         folder_checks.refuse_torn_lines(folder, seal)
     return [*seal, *unsealed]
@@ -243,9 +244,9 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
 
 def check_claims(path: Path, true: str) -> None:
     """Compare a claims file, line by line, with the text `true` that the votes give."""
-    if not path.exists():
+    if not is_there(path):
         raise Lie(f"{path} is missing: the run is complete and must have its claims")
-    said = path.read_bytes().decode(errors="replace").split("\n")
+    said = read_packed(path).decode(errors="replace").split("\n")
     for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
         if line != right:
             raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
@@ -261,6 +262,8 @@ def check_seal(path: Path, true: Mapping[str, str], unsealed: Collection[str] = 
         if part not in true:
             raise Lie(f"{path} names {part}, which this run does not have")
     if FILE in true:
-        beside = [*path.parent.glob("claims*.csv"), *path.parent.glob(EXTENSIONS)]
-        for other in (file for file in beside if file.name not in (*true, *unsealed)):
+        beside = [
+            file for names in ("claims*.csv", f"claims*.csv{PACKED}", EXTENSIONS) for file in path.parent.glob(names)
+        ]
+        for other in (file for file in beside if file.name.removesuffix(PACKED) not in (*true, *unsealed)):
             raise Lie(f"{other} exists, but the seal does not name it")
