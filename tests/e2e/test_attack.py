@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,13 +49,32 @@ def test_a_run_is_attacked_shown_and_resumed(certified: Path, tmp_path: Path) ->
     assert (tmp_path / "a/results.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["--precision bf16", "--rows 50"])
 @pytest.mark.parametrize("what", ["{run}", "--smoothing none --threat l2"])
-def test_a_precision_that_would_be_ignored_is_refused(what: str, certified: Path, tmp_path: Path) -> None:
-    code, said = run(f"attack {what.format(run=certified)} {SMALL} --precision bf16 --out {tmp_path / 'a'}")
+def test_an_option_that_would_be_ignored_is_refused(what: str, option: str, certified: Path, tmp_path: Path) -> None:
+    code, said = run(f"attack {what.format(run=certified)} {SMALL} {option} --out {tmp_path / 'a'}")
     assert code == 2
-    assert "--precision bf16:" in said
+    assert f"{option}:" in said
     assert "leave it out" in said
     assert not (tmp_path / "a").exists()
+
+
+def test_a_network_of_fixed_rows_is_attacked_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vauban.smoothed import SmoothedClassifier
+
+    made: list[int | None] = []
+    honest = SmoothedClassifier.__init__
+
+    def look(self: SmoothedClassifier, *given: Any, **options: Any) -> None:
+        honest(self, *given, **options)
+        made.append(self.rows)
+
+    monkeypatch.setattr(SmoothedClassifier, "__init__", look)
+    code, said = run(f"attack --smoothing gaussian:sigma=0.5 {SMALL} --limit 1 --rows 50 --out {tmp_path / 'a'}")
+    assert code == 0, said
+    code, said = run("predict --smoothing gaussian:sigma=0.5 --limit 1 -n 100 --rows 50")
+    assert code == 0, said
+    assert set(made) == {50}
 
 
 def test_an_alarm_ends_with_exit_code_1(certified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

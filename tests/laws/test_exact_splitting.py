@@ -42,3 +42,18 @@ def test_specs() -> None:
     for text in [*wrong, f"sigma=1,offsets={2**64}"]:
         with pytest.raises(BadInput):
             law(f"splitting:{text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "splitting:sigma=1,sampled=true,layout=lattice",
+        "fractional:p=1/2,scale=18,sampled=true,layout=lattice",
+        "band:size=4,sampled=true,threshold=0.3",
+    ],
+)
+def test_what_belongs_to_the_exact_form_is_refused_by_name(text: str) -> None:
+    with pytest.raises(
+        BadInput, match=r"(layout|threshold) belongs to exact \w+: leave it out, or leave sampled=true out"
+    ):
+        law(text)

@@ -144,7 +144,7 @@ def test_text_forms_and_what_is_refused() -> None:
     assert law("band:size=4,sampled=true").threat.integer
     assert law("band:size=4,sampled=true").threat.ball == "closed"
     for wrong, answer in [
-        ("band:size=4,sampled=true,count=2", "no parameter 'count'"),
+        ("band:size=4,sampled=true,count=2", "count belongs to exact band"),
         ("band:sampled=true", "needs size"),
         ("band:size=0,sampled=true", "above zero"),
         ("band:size=2.5,sampled=true", "cannot be read"),

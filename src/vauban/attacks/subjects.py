@@ -244,6 +244,7 @@ def _command(opened: Any, called: str) -> str:
     if not isinstance(opened, SmoothedClassifier):
         return ""
     words = f"--smoothing {opened.smoothing.spec} {called} --precision {opened.network.precision}"
+    words += "" if opened.rows is None else f" --rows {opened.rows}"
     if opened.network.backend is not None:
         words += f" --backend {opened.network.backend}"
     if opened.input_range != UNIT_RANGE:

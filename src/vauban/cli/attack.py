@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vauban.cli import common
+from vauban.cli.certify import RowsOption
 from vauban.cli.common import example
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def attack(
         str | None,
         typer.Option(help="of a smoothed network without a run: fp32, tf32, bf16 or fp16 [fp32]", show_default=False),
     ] = None,
+    rows: RowsOption = None,
     device: common.DeviceOption = "auto",
     seed: Annotated[
         int | None,
@@ -87,7 +89,7 @@ def attack(
 
     shown_radii = parse_radii(radii)
     Budget.of(budget)
-    subject, options = _subject(run, smoothing, model, weights, data, device, precision, every, limit)
+    subject, options = _subject(run, smoothing, model, weights, data, device, precision, rows, every, limit)
     attacked = run_attacks(
         subject,
         attacks=attacks or (),
@@ -119,6 +121,7 @@ def _subject(
     data: str | None,
     device: str,
     precision: str | None,
+    rows: int | None,
     every: int,
     limit: int | None,
 ) -> tuple[Any, dict[str, Any]]:
@@ -133,6 +136,9 @@ def _subject(
     if precision is not None and (run is not None or smoothing == NONE):
         has = "a run is attacked in its own precision" if run is not None else "--smoothing none is attacked in fp32"
         raise BadInput(f"--precision {precision}: {has}; leave it out")
+    if rows is not None and (run is not None or smoothing == NONE):
+        has = "a run is attacked in its own compute shape" if run is not None else "--smoothing none has no views"
+        raise BadInput(f"--rows {rows}: {has}; leave it out")
     if run is not None:
         return run, _of_run(run, model, weights, data, device) | {"every": every, "limit": limit}
     assert smoothing is not None
@@ -150,7 +156,7 @@ def _subject(
             smoothed, inputs = classifier_and_data(**options, smoothing="gaussian:sigma=1")  # type: ignore[arg-type]
         read = {"input_range": smoothed.input_range, "standardise": smoothed.standardise}
         return smoothed.base, {"data": inputs, "num_classes": smoothed.num_classes, "device": smoothed.device, **read}
-    smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision or "fp32")  # type: ignore[arg-type]
+    smoothed, inputs = classifier_and_data(**options, smoothing=smoothing, precision=precision or "fp32", rows=rows)  # type: ignore[arg-type]
     return smoothed, {"data": inputs}
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vauban.cli import common
-from vauban.cli.certify import OnOption
+from vauban.cli.certify import OnOption, RowsOption
 from vauban.cli.common import example
 
 
@@ -30,6 +30,7 @@ def predict(
     input_range: common.InputRangeOption = None,
     standardise: common.StandardiseOption = None,
     batch: Annotated[str, typer.Option(help="how many compute shapes are prepared ahead; changes no result")] = "auto",
+    rows: RowsOption = None,
     device: common.DeviceOption = "auto",
     precision: common.PrecisionOption = "fp32",
     backend: common.BackendOption = None,
@@ -43,7 +44,7 @@ def predict(
 ) -> None:
     """Predict the top k labels of each input, or report it as undecided.
 
-    To use the classifier that a run certified, give the --precision, --backend and --compile or --tune of that run.
+    To use the classifier that a run certified, give the --rows, --precision, --backend and --compile or --tune of that run.
     """
     from vauban.cli.build import check_out, classifier_and_data, data_of, read_in_flight
     from vauban.files import replace_file
@@ -64,6 +65,7 @@ def predict(
         stream=True,
         device=device,
         in_flight=read_in_flight(batch),
+        rows=rows,
         precision=precision,
         backend=backend,
         compile="tuned" if tune else compile,

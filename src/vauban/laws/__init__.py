@@ -23,7 +23,13 @@ def law(smoothing: str | Spec) -> AnyLaw:
     spec = Spec.parse(smoothing) if isinstance(smoothing, str) else smoothing
     forms = LAWS[spec.name]
     exact = len(forms) == 1 or not _sampled(spec)
-    return next((form for form in forms if form.exact == exact), forms[0]).from_spec(spec)
+    chosen = next((form for form in forms if form.exact == exact), forms[0])
+    other = next((form for form in forms if form is not chosen), chosen)
+    for key in spec.params:
+        if key not in chosen.parameters and key in other.parameters and key != "sampled":
+            kind, instead = ("sampled", "add sampled=true") if exact else ("exact", "leave sampled=true out")
+            raise BadInput(f"{key} belongs to {kind} {spec.name}: leave it out, or {instead}")
+    return chosen.from_spec(spec)
 
 
 def as_law(smoothing: Any) -> AnyLaw:
