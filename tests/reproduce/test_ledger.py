@@ -10,7 +10,17 @@ from typer.testing import CliRunner
 from vauban.cli import app
 from vauban.errors import BadInput
 from vauban.reproduce.entry import find, shipped
-from vauban.reproduce.ledger import NOT_MADE, SECTIONS, lines_of, link_from, results_of, table, written
+from vauban.reproduce.ledger import (
+    HEADLINES,
+    NOT_MADE,
+    SECTIONS,
+    lines_of,
+    link_from,
+    results_of,
+    short_lines,
+    table,
+    written,
+)
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "reproduce"
@@ -62,6 +72,20 @@ def test_a_number_that_is_made_stands_beside_the_published_one(tmp_path: Path) -
     (tmp_path / entry.name / "results.json").write_text(json.dumps(stored | {"compared": rows[1:]}))
     with pytest.raises(BadInput, match="again, which keeps its runs"):
         results_of(entry, tmp_path)
+
+
+def test_the_short_table_has_the_first_and_the_last_number_of_each_headline(tmp_path: Path) -> None:
+    entry = find("splitting-cifar10-lattice")
+    found = results_of(entry, RESULTS)
+    assert found is not None
+    [line] = short_lines(entry, found)
+    assert line.what == "certified accuracy (DSSN), radius 0.5 … 4"
+    assert line.published == "72.25 % … 33.64 %"
+    text = table(RESULTS, "short", "r/")
+    assert [name for name in HEADLINES if f"[{name}](r/{name}/README.md)" in text] == list(HEADLINES)
+    assert f"| {line.ours} | {line.difference} |" in text
+    assert "not made yet" not in text
+    assert table(tmp_path, "short").count("\n|") == 2  # its head alone
 
 
 def test_the_command_writes_the_table_into_a_page(tmp_path: Path) -> None:

@@ -127,8 +127,26 @@ SECTIONS = {
 }
 """Which entries stand together; one that is named nowhere here comes last, under "Others"."""
 
+HEADLINES = (
+    "gaussian-cifar10",
+    "ablation-cifar10-top-k",
+    "ablation-mnist",
+    "ablation-cifar10",
+    "splitting-cifar10-lattice",
+    "fractional-half-cifar10-lattice",
+    "fractional-half-cifar10-large-lattice",
+    "flow-mnist",
+    "flow-cifar10",
+    "band-mnist",
+    "band-cifar10",
+    "dpa-mnist",
+    "dpa-cifar10-kernel",
+)
+"""Entries of the short table: the main row of each chapter and data set."""
+
 NOT_MADE = "not made yet"
-_MARKS = re.compile(r"(<!-- published: (all|made) -->\n).*?(<!-- published: end -->)", re.DOTALL)
+_HEAD = ("| entry | what | published | ours | difference |", "| --- | --- | --- | --- | --- |")
+_MARKS = re.compile(r"(<!-- published: (all|made|short) -->\n).*?(<!-- published: end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -183,6 +201,18 @@ def lines_of(entry: Entry, found: Mapping[str, Any] | None) -> tuple[list[Line],
     return lines, len(rows) - shown
 
 
+def short_lines(entry: Entry, found: Mapping[str, Any]) -> list[Line]:
+    """Of accuracy, median radius and certified accuracy the first [[published]] of test inputs that is made, its ends."""
+    rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[str, Line]()
+    for one in entry.published:
+        done = [row for row in rows[first : first + len(one.y)] if row.done]
+        first += len(one.y)
+        if done and one.part == "test" and one.what in ("predicted", "median", "certified"):
+            ends = done if len(done) == 1 else [done[0], done[-1]]
+            lines.setdefault(one.what, _line(ends, _named(one, ends, " … "), " … "))
+    return list(lines.values())
+
+
 def _row(said: Mapping[str, Any]) -> Compared:
     return Compared(**{key: value for key, value in said.items() if key != "difference"})
 
@@ -199,39 +229,49 @@ def _kept(entry: Entry, one: Published, rows: Sequence[Compared]) -> list[Compar
     return [row for row in rows if axis is None or str(row.x) == str(entry.grid[axis][0])]
 
 
-def _named(one: Published, rows: Sequence[Compared]) -> str:
+def _named(one: Published, rows: Sequence[Compared], between: str = " / ") -> str:
     """What a line is about, with its radii or the values of its axis."""
     said = [f"{key} = {value}" for key, value in {**one.at, **one.claim}.items()]
     if one.over == "radius":
-        said.append("radius " + " / ".join(asked_radius(row.radius) for row in rows))
+        said.append("radius " + between.join(asked_radius(row.radius) for row in rows))
     else:
-        said += [f"{one.over} = {' / '.join(str(row.x) for row in rows)}"] if one.over else []
+        said += [f"{one.over} = {between.join(str(row.x) for row in rows)}"] if one.over else []
         said += [f"radius {asked_radius(one.radius)}"] if one.what == "certified" else []
     said += ["validation"] if one.part != "test" else []
     return ", ".join([rows[0].what, *said])
 
 
-def _line(rows: Sequence[Compared], what: str) -> Line:
+def _line(rows: Sequence[Compared], what: str, between: str = " / ") -> Line:
     texts = [cells(row) for row in rows]
     made = any(row.done for row in rows)
-    columns = [" / ".join(text[place] or "-" for text in texts) for place in range(3)]
+    columns = [between.join(text[place] or "-" for text in texts) for place in range(3)]
     if not made:
         return Line(what, columns[0], NOT_MADE, "", False)
     return Line(what, columns[0], columns[1], "" if columns[2] == "-" else columns[2], True)
 
 
 def table(folder: Path, which: str = "all", link: str = "") -> str:
-    """The table as Markdown. `which`: "all", or "made" for the entries with results; `link`: from the page to `folder`."""
+    """The table as Markdown. `which`: "all", "made" for the entries with results, or "short" for a few lines of each headline;
+    `link`: from the page to `folder`."""
     entries = shipped()
+    if which == "short":
+        return "\n".join([_summary(entries.values(), folder), "", *_HEAD, *_short_rows(entries, folder, link), ""])
     named = {name for names in SECTIONS.values() for name in names}
     sections = {**SECTIONS, "Others": tuple(name for name in entries if name not in named)}
     parts: list[str] = []
     for title, names in sections.items():
         body = list(_rows_of([entries[name] for name in names], folder, which, link))
         if body:
-            head = ["| entry | what | published | ours | difference |", "| --- | --- | --- | --- | --- |"]
-            parts += [f"**{title}**", "", *head, *body, ""]
+            parts += [f"**{title}**", "", *_HEAD, *body, ""]
     return "\n".join([_summary(entries.values(), folder), "", *parts])
+
+
+def _short_rows(entries: Mapping[str, Entry], folder: Path, link: str) -> Iterator[str]:
+    for name in HEADLINES:
+        found, title = results_of(entries[name], folder), f"[{name}]({link}{name}/{PAGE})"
+        for line in short_lines(entries[name], found) if found else []:
+            yield f"| {title} | {line.what} | {line.published} | {line.ours} | {line.difference} |"
+            title = ""
 
 
 def _rows_of(entries: Sequence[Entry], folder: Path, which: str, link: str) -> Iterator[str]:
