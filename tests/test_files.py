@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vauban.errors import CannotWrite
-from vauban.files import replace_file
+from vauban.files import replace_file, replace_packed
 
 
 def test_a_link_is_followed_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -17,6 +17,13 @@ def test_a_link_is_followed_and_nothing_else_is_left(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_the_gzipped_form_of_a_file_goes_only_where_a_run_may_have_one(tmp_path: Path) -> None:
+    for write, left in ((replace_file, ["a", "a.gz"]), (replace_packed, ["a"])):
+        (tmp_path / "a.gz").write_bytes(b"somebody's")
+        write(tmp_path / "a", b"new")
+        assert sorted(p.name for p in tmp_path.iterdir()) == left
 
 
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:

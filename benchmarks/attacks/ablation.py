@@ -31,6 +31,12 @@ def run(job: Job, part: str, together: int | None = None) -> None:
     way(job, classifier, together or usual)
 
 
+def medians(distance: np.ndarray) -> dict[str, float | None]:
+    """The median of all digits, where those that are wrong or abstained without any change have 0, and that of the others."""
+    some = {"median_attack": distance, "median_changed": distance[distance > 0]}
+    return {name: float(np.median(values)) if len(values) else None for name, values in some.items()}
+
+
 def searched(job: Job, classifier: Any, together: int) -> None:
     """Ten attacks of one restart each, so that each restart's picture is confirmed by itself."""
     data = job.mnist()
@@ -55,7 +61,7 @@ def searched(job: Job, classifier: Any, together: int) -> None:
         {
             "smoothing": SMOOTHING,
             "median_certified": certs.median_radius,
-            "median_attack": float(np.median(found.distance[right])) if right.any() else None,
+            **medians(found.distance[right]),
             "right": int(right.sum()),
         }
         | told(found, [0.0, 8.0, 16.0, 31.0]),
@@ -98,15 +104,15 @@ def _write_literal(job: Job, data: Any, kept: dict[str, list[float | None]]) -> 
             best[i] = min(best[i], np.inf if distance is None else distance)
             restarts[i] += 1
     tried = restarts > 0
-    middle = float(np.median(best[tried & (best > 0)])) if (tried & (best > 0)).any() else None
+    middle = medians(best[tried])
     job.write(
         "literal",
         {
             "restarts": restarts.tolist(),
             "index": np.asarray(data.index).tolist(),
             "distance": [None if np.isinf(d) else float(d) for d in best],
-            "median_attack": middle,
+            **middle,
             "found": kept,
         },
     )
-    job.say(f"{len(kept)} parts are done, median {middle}")
+    job.say(f"{len(kept)} parts are done, median {middle['median_attack']}")

@@ -27,8 +27,7 @@ _SPREAD_NUMBERS = re.compile(r"\[[\s\d,-]+\]")
 def replace_file(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically: a reader sees the old file or the new one.
 
-    A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place. A gzipped form
-    of the old file goes.
+    A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -42,7 +41,6 @@ def replace_file(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
-            packed(target).unlink(missing_ok=True)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as problem:
@@ -159,6 +157,18 @@ def packed(path: Path) -> Path:
     return path.with_name(path.name + PACKED)
 
 
+def replace_packed(path: Path, content: bytes) -> None:
+    """Write a file of a run that may be gzipped: its gzipped form goes."""
+    replace_file(path, content)
+    packed(path).unlink(missing_ok=True)
+
+
+def refuse_packed(path: Path) -> None:
+    """Refuse to add lines to a file that is gzipped."""
+    if packed(path).exists():
+        raise RunRefused(f"{packed(path)} is gzipped, and votes are to be added: unpack it with gunzip, then continue")
+
+
 def is_there(path: Path) -> bool:
     """Whether there is this file, or its gzipped form."""
     return path.exists() or packed(path).exists()
@@ -206,10 +216,7 @@ class Log:
 
     def __init__(self, path: Path, valid_length: int):
         self._path = path
-        if packed(path).exists():
-            raise RunRefused(
-                f"{packed(path)} is gzipped, and votes are to be added: unpack it with gunzip, then continue"
-            )
+        refuse_packed(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.ftruncate(self._file, valid_length)
         self._synced = time.monotonic()

@@ -177,6 +177,47 @@ def test_an_altered_adversarial_input_is_refused(tmp_path: Path) -> None:
         vb.attack(smoothed, x, y, **options)
 
 
+def test_what_was_kept_is_looked_at_before_it_contradicts_a_certificate(tmp_path: Path) -> None:
+    smoothed, x, y = half_space()
+    certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
+    given: dict[str, Any] = {"certificates": certs, "attacks": "minimal:steps=30", "out": tmp_path / "a", **SMALL}
+    vb.attack(smoothed, x, y, **given)
+    file = tmp_path / "a/results.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(line | {"distance": 1e-3}) + "\n" for line in lines))
+    with pytest.raises(Lie, match=r"the distance kept for input 0 is 0.001, and its adversarial input is"):
+        vb.attack(smoothed, x, y, **given)
+    file.write_text("".join(json.dumps(line | {"x": "AAAA"}) + "\n" for line in lines))
+    with pytest.raises(Lie, match="line 1: the adversarial input cannot be unpacked"):
+        vb.attack(smoothed, x, y, **given)
+
+
+def test_certificates_of_inputs_with_other_labels_are_refused() -> None:
+    smoothed, x, y = half_space()
+    certs = smoothed.certify(x, y, n=1_000, seed=1, progress=False)
+    with pytest.raises(BadInput, match="another true label here than in the certificates"):
+        vb.attack(smoothed, x, 1 - y, certificates=certs, attacks="minimal:steps=2", **SMALL)
+
+
+def test_a_spent_budget_stops_the_attacks_that_are_left_and_says_so(tmp_path: Path) -> None:
+    smoothed, x, y = half_space()
+    some = ["minimal:steps=30", "pgd:steps=30", "minimal:steps=20", "pgd:steps=20"]
+    one = vb.attack(smoothed, x, y, attacks=some[:1], budget=1, **SMALL)
+    for _ in range(2):  # the second call reads what the first one kept
+        found = vb.attack(smoothed, x, y, attacks=some, budget=1, out=tmp_path / "a", **SMALL)
+        assert found.summary([])["views"] == one.summary([])["views"]
+        assert found.summary([])["cut_short"] == len(x)
+        assert any(f"the budget stopped the search on {len(x)} of {len(x)} inputs" in note for note in found.notes)
+
+
+def test_abstentions_that_count_are_named() -> None:
+    found = [InputResult(0, 1.0, np.zeros(1), "a", ()), InputResult(1, 2.0, np.zeros(1), "a", (3,))]
+    made = replace(results(1.0, 2.0), results=tuple(found))
+    lines = [row[0] for row in rows(made, made.summary([]))]
+    assert "inputs with a confirmed other answer or abstention" in lines
+    assert "of these abstentions" in lines
+
+
 def test_a_spent_budget_leaves_inputs_out_and_says_so() -> None:
     smoothed, x, y = half_space()
     found = vb.attack(smoothed, x, y, attacks="minimal:steps=10", budget=3, together=2, **SMALL)

@@ -176,13 +176,18 @@ def test_inputs_that_are_held_out_are_not_trained_on(entry: Path, tmp_path: Path
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vauban.training.train", look)
-    for added in ("", "hold_out = 10\n"):
+    for added in ("", "hold_out = 10\n", "every = 3\nhold_out = 10\n"):
         entry.write_text(ENTRY.replace("[train]\n", f"[train]\n{added}"))
         given = find(str(entry))
         with pytest.raises(KeyboardInterrupt):
             train(Step(given, tmp_path / "out", given.points()[0]), "cpu", False)
-    whole, rest = (set(some.index.tolist()) for some in trained)
-    assert sorted(whole - rest) == sorted(whole)[::10]
+    with pytest.raises(KeyboardInterrupt):
+        train(Step(given, tmp_path / "out", given.points()[0]), "cpu", True)  # as the paper prints it: with all
+    whole, rest, third, printed = (set(some.index.tolist()) for some in trained)
+    assert whole - rest == {number for number in whole if number % 10 == 0}
+    assert third
+    assert all(number % 10 for number in third)
+    assert {number for number in printed if number % 10 == 0}
 
 
 def test_points_that_are_trained_in_other_ways_do_not_share_weights(entry: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run that is being extended: its claims and its seal stay until the extension is sealed, and nothing is lost."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import vauban as vb
 from vauban.cli import app
-from vauban.errors import Lie
+from vauban.errors import Lie, RunRefused
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 X = torch.stack([torch.full((16,), round(255 * v), dtype=torch.uint8) for v in (0.0, 0.2, 0.24, 0.5, 1.0)])
@@ -188,6 +189,7 @@ def test_a_kill_while_an_extension_is_sealed_leaves_a_true_folder(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "replace_file", kill)
+        patched.setattr(store, "replace_packed", kill)
         patched.setattr(store, "write_json", kill_json)
         with pytest.raises(KeyboardInterrupt):
             certify(out, extend=2_000, picture=lambda certs: b"picture of the extension")
@@ -197,3 +199,44 @@ def test_a_kill_while_an_extension_is_sealed_leaves_a_true_folder(
     assert verify_run(out).extensions == (2_000,)
     assert (out / "curve.png").read_bytes() == b"picture of the extension"
     assert certs.counts.sum(axis=1).tolist() == [2_000] * len(X)
+
+
+def test_a_refused_extension_leaves_the_folder_as_it_was(certify: Callable[..., vb.Certificates], folder: Path) -> None:
+    votes = folder / "tallies.jsonl"
+    (folder / "tallies.jsonl.gz").write_bytes(gzip.compress(votes.read_bytes()))
+    votes.unlink()
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(RunRefused, match="unpack it with gunzip"):
+        certify(folder, extend=2_000)
+    assert sorted(path.name for path in folder.iterdir()) == before
+    certify(folder)  # the run itself is as it was
+
+
+def test_claims_of_an_extension_are_there_once(
+    certify: Callable[..., vb.Certificates], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the claims and the seal: another text beside the true one is refused."""
+    from vauban.runs import store
+    from vauban.runs.verify import verify_run
+
+    def kill(path: Path, value: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write_json", kill)
+        with pytest.raises(KeyboardInterrupt):
+            certify(folder, extend=2_000)
+    assert verify_run(folder).extending == 2_000
+    (folder / "claims-2000.csv.gz").write_bytes(gzip.compress(b"all inputs: radius 99"))
+    with pytest.raises(Lie, match="both exist"):
+        verify_run(folder)
+
+
+def test_lines_about_extensions_are_not_gzipped(certify: Callable[..., vb.Certificates], folder: Path) -> None:
+    from vauban.runs.verify import verify_run
+
+    certify(folder, extend=2_000)
+    lines = folder / "extensions.jsonl"
+    (folder / "extensions.jsonl.gz").write_bytes(gzip.compress(lines.read_bytes()))
+    with pytest.raises(Lie, match="only votes and claims may be gzipped"):
+        verify_run(folder)

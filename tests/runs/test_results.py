@@ -1,9 +1,12 @@
 """Every run folder under results/ verifies, at whatever depth it lies."""
 
+import gzip
+import shutil
 from pathlib import Path
 
 import pytest
 
+from vauban.errors import Lie
 from vauban.files import read_packed
 from vauban.runs.verify import verify_run
 
@@ -28,3 +31,16 @@ def test_every_run_folder_of_the_results_verifies(folder: Path) -> None:
     verdict = verify_run(RESULTS / folder)
     claims = read_packed(RESULTS / folder / "claims.csv").splitlines()
     assert verdict.inputs == len(claims) - 1 > 0
+
+
+@pytest.mark.parametrize("name", ["claims.csv", "ballots.jsonl"])
+def test_a_second_file_beside_that_of_an_old_run_is_refused(name: str, tmp_path: Path) -> None:
+    """Schema 1: a forged gzipped file beside the true one was not looked at."""
+    shutil.copytree(RESULTS / "exact/sparse", tmp_path / "run")
+    true = read_packed(tmp_path / "run" / name)
+    (tmp_path / "run" / f"{name}.gz").unlink()
+    (tmp_path / "run" / name).write_bytes(true)
+    verify_run(tmp_path / "run")
+    (tmp_path / "run" / f"{name}.gz").write_bytes(gzip.compress(b"something else"))
+    with pytest.raises(Lie, match="both exist"):
+        verify_run(tmp_path / "run")

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vauban.attacks.distances import distance
 from vauban.attacks.folder import ALARM, write_arrays
 from vauban.attacks.results import Attacked, false_certificates_note
 from vauban.attacks.subjects import Subject
 from vauban.attacks.targets import CONFIRM_ALPHA, SmoothedTarget
+from vauban.errors import Lie
 from vauban.files import write_json
 
 
@@ -26,6 +28,7 @@ def raise_alarms(subject: Subject, attacked: Attacked, seed: int) -> Attacked:
     positions = np.flatnonzero(attacked.inside)
     if not len(positions):
         return attacked
+    _refuse_other_distances(subject, attacked, positions)
     answers, counts = subject.target.confirm(np.stack([_found(attacked, i).x for i in positions]), seed)
     again = np.array([a[0] >= 0 and attacked.label[i] not in a for i, a in zip(positions, answers, strict=True)])
     alarms = tuple(int(i) for i in positions[again])
@@ -35,6 +38,20 @@ def raise_alarms(subject: Subject, attacked: Attacked, seed: int) -> Attacked:
     if attacked.folder is not None and alarms:
         _write(attacked.folder / ALARM, subject, attacked, positions, again, answers, counts, seed, note)
     return replace(attacked, alarms=alarms, notes=attacked.notes if note is None else (*attacked.notes, note))
+
+
+def _refuse_other_distances(subject: Subject, attacked: Attacked, positions: NDArray[np.int64]) -> None:
+    """Refuse kept results whose distance is not that of their adversarial input, before they contradict a certificate."""
+    units = subject.target.units
+    found = units.read(np.stack([_found(attacked, i).x for i in positions]))
+    own = units.read(attacked.originals[positions])
+    for position, far in zip(positions, distance(own, found, attacked.threat), strict=True):
+        said = float(attacked.distance[position])
+        if not np.isclose(said, far, rtol=1e-5, atol=1e-9):
+            raise Lie(
+                f"the distance kept for input {attacked.index[position]} is {said:.6g}, and its adversarial input is {far:.6g} "
+                "away: the results of this folder were changed; attack into another one"
+            )
 
 
 def _write(

@@ -59,12 +59,19 @@ class AttackFolder:
         said = json.loads(text)
         x = None
         if said["x"] is not None:
-            x = np.frombuffer(zlib.decompress(base64.b64decode(said["x"])), dtype=self._kind).reshape(self._shape)
+            try:
+                raw = zlib.decompress(base64.b64decode(said["x"]))
+            except zlib.error as problem:
+                raise ValueError(f"the adversarial input cannot be unpacked ({problem})") from None
+            x = np.frombuffer(raw, dtype=self._kind).reshape(self._shape)
             if arrays_sha256(x) != said["sha256"]:
                 raise ValueError("the adversarial input is not the one that was found (sha256 differs)")
         distance = np.inf if said["distance"] is None else float(said["distance"])
         more = {key: int(said[key]) for key in ("abstained", "refuted", "views")}
-        return InputResult(int(said["input"]), distance, x, said["attack"], tuple(said["answer"]), **more)
+        cut_short = bool(said.get("cut_short", False))  # folders of earlier versions do not say
+        return InputResult(
+            int(said["input"]), distance, x, said["attack"], tuple(said["answer"]), **more, cut_short=cut_short
+        )
 
 
 def kept_seed(path: str | Path | None) -> int | None:
@@ -84,6 +91,7 @@ def _line(result: InputResult) -> dict[str, Any]:
         "abstained": result.abstained,
         "refuted": result.refuted,
         "views": result.views,
+        "cut_short": result.cut_short,
         "x": None if x is None else base64.b64encode(zlib.compress(np.ascontiguousarray(x).tobytes())).decode(),
         "sha256": None if x is None else arrays_sha256(x),
     }

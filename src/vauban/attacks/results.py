@@ -23,7 +23,7 @@ class InputResult:
 
     `x`: that input as the classifier is given it (uint8 or float32). `attack`: which attack found it. `answer`: the top k
     labels there, empty where an abstention counts. `abstained`: candidates on which fresh votes abstained, `refuted`: on which
-    they gave the old label.
+    they gave the old label. `cut_short`: whether the budget stopped an attack on it.
     """
 
     input: int
@@ -34,6 +34,7 @@ class InputResult:
     abstained: int = 0
     refuted: int = 0
     views: int = 0
+    cut_short: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class Attacked:
             "threat": self.threat.name,
             "k": self.k,
             "found": int(found.sum()),
+            "abstentions": sum(np.isfinite(r.distance) and not r.answer for r in done),
+            "cut_short": sum(r.cut_short for r in done),
             "wrong_already": int((self.distance == 0).sum()),
             "only_abstentions": sum(r.abstained > 0 and not np.isfinite(r.distance) for r in done),
             "not_confirmed": sum(r.refuted > 0 and not np.isfinite(r.distance) for r in done),

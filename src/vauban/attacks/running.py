@@ -241,14 +241,17 @@ def _attacked(work: _Work, chunk: list[int], meter: Meter, waiting: int) -> list
         (i, rung) for i, one in enumerate(attacks) for rung in (target.rungs if one.gradient else target.rungs[-1:])
     ]
     for number, (i, rung) in enumerate(runs):
+        if number and meter.spent:
+            target.stopped = True
+            break
         left = sum(views for _, views in runs[number:])
         meter.share(len(chunk) / waiting * rung / left)
         with target.following(rung):
             found.append(attacks[i].run(target, x, labels, subject.threat, seeds[i]))
-    names = [attacks[i].name for i, _ in runs]
+    names = [attacks[i].name for i, _ in runs[: len(found)]]
     results = _confirmed(work, chunk, _candidates(subject, x, found, names))
     views = -(-(target.views - begun) // len(chunk))
-    return [replace(result, views=views) for result in results]
+    return [replace(result, views=views, cut_short=target.stopped) for result in results]
 
 
 @dataclass(frozen=True)
@@ -319,6 +322,13 @@ def _finished(subject: Subject, results: dict[int, InputResult], secret: int, fo
         note = (
             f"the budget was spent before {len(left)} of {len(attacked)} inputs were attacked ({named}): accuracy under attack "
             "is that of the others; the same command goes on with them"
+        )
+        attacked = replace(attacked, notes=(*attacked.notes, note))
+    short = sum(result is not None and result.cut_short for result in attacked.results)
+    if short:
+        note = (
+            f"the budget stopped the search on {short} of {len(attacked)} inputs: with more, in another folder, nearer ones may "
+            "be found"
         )
         attacked = replace(attacked, notes=(*attacked.notes, note))
     attacked = raise_alarms(subject, attacked, _number(secret, "alarm"))

@@ -203,6 +203,12 @@ def _matched(
     labels[chosen] = certs.label
     radius[chosen] = np.where(certs.abstained, np.nan, certs.radius)
     known = batch.labels
+    if truth is not None and known is not None and not np.array_equal(known[chosen], truth):
+        first = int(certs.index[np.flatnonzero(known[chosen] != truth)[0]])
+        raise BadInput(
+            f"input {first} has another true label here than in the certificates: give the inputs that were certified, in "
+            "their order"
+        )
     if truth is not None:
         known = np.zeros(len(batch), dtype=np.int64)
         known[chosen] = truth

@@ -37,12 +37,17 @@ def rows(attacked: Attacked, summary: dict[str, Any]) -> list[list[str]]:
         lines.append([f"at radius {asked_radius(line['radius'])}", *proven, _under(line["under_attack"])])
     blank = [""] if both else []
     median = summary["median_distance"]
-    lines.append(["inputs with a confirmed other answer", *blank, f"{summary['found']} of {summary['attacked']}"])
+    what = "inputs with a confirmed other answer" + (" or abstention" if summary["abstentions"] else "")
+    lines.append([what, *blank, f"{summary['found']} of {summary['attacked']}"])
+    if summary["abstentions"]:
+        lines.append(["of these abstentions", *blank, str(summary["abstentions"])])
     if summary["wrong_already"]:
         lines.append(["of these wrong without any change", *blank, str(summary["wrong_already"])])
     if summary["only_abstentions"]:
         lines.append(["found, but fresh votes only abstain", *blank, str(summary["only_abstentions"])])
-    lines.append(["median distance where found", *blank, "none" if median is None else short_distance(median)])
+    lines.append(
+        ["median distance where a change was found", *blank, "none" if median is None else short_distance(median)]
+    )
     if both:
         gap = summary["median_gap"]
         lines.append(["median gap, distance less radius", "", "none" if gap is None else short_distance(gap)])

@@ -148,7 +148,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     pictures = load_some(
         with_split(str(given.get("data", step.entry.data)), "train"), given.get("every", 1), given.get("limit")
     )
-    if given.get("hold_out"):
+    if given.get("hold_out") and not printed:
         pictures = without_every(pictures, given["hold_out"])
     if not model:
         raise BadInput(f"{step.entry.name}: [train] names neither a model nor a recipe: give one of them")

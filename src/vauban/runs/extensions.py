@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from vauban.errors import BadInput
-from vauban.files import read_json
+from vauban.errors import BadInput, RunRefused
+from vauban.files import read_json, refuse_packed
 from vauban.methods import FixedMethod, Method
 from vauban.runs.store import SEAL, RunRecord, claims_file, extensions_of
 from vauban.votes import SampledVotes
@@ -35,6 +35,15 @@ def extend_method(method: Method, ns: list[int]) -> Method:
             )
         most = n
     return replace(method, extensions=(*method.extensions, *ns))
+
+
+def extended_method(folder: Path, record: RunRecord, n: int) -> Method:
+    """The method of the run in a folder with an extension to n votes; one to which none can be added now is refused."""
+    extended = extend_method(record.method, [n])
+    if not record.method.finished(record.votes):
+        raise RunRefused(f"{folder} is not finished: finish it with the same command first, then extend it")
+    refuse_packed(folder / record.votes.file)
+    return extended
 
 
 def closed_record(folder: Path, record: RunRecord) -> RunRecord:

@@ -10,7 +10,7 @@ from typing import Any
 from vauban.errors import Lie
 from vauban.files import is_there, packed, read_packed
 from vauban.runs.manifest import FILE, Manifest, required
-from vauban.runs.store import PICTURE, SEAL
+from vauban.runs.store import EXTENSIONS, PICTURE, SEAL
 from vauban.seed import FILE as SEED_FILE
 from vauban.votes import MOST
 
@@ -36,11 +36,12 @@ def refuse_torn_lines(folder: Path, sealed: Collection[str]) -> None:
 
 
 def refuse_second_votes(folder: Path, sealed: Collection[str]) -> None:
-    """Refuse a file of votes that the seal does not name, and one that is there both as it is and gzipped."""
+    """Refuse a file of votes that the seal does not name, and gzipped lines about extensions, which no run has."""
     for path in (folder / name for name in VOTE_FILES):
         if path.name not in sealed and is_there(path):
             raise Lie(f"{path if path.exists() else packed(path)} exists, but the seal does not name it")
-    refuse_packed_beside(folder, VOTE_FILES)
+    if packed(folder / EXTENSIONS).exists():
+        raise Lie(f"{packed(folder / EXTENSIONS)} exists: of a run only votes and claims may be gzipped")
 
 
 def refuse_packed_beside(folder: Path, names: Iterable[str]) -> None:

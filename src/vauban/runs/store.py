@@ -27,6 +27,7 @@ from vauban.files import (
     read_lines,
     read_packed,
     replace_file,
+    replace_packed,
     sha256,
     write_json,
 )
@@ -84,7 +85,7 @@ def write_claims(
     """Write the claims files, the picture if there is one, and last the seal of a run whose votes are all in."""
     texts = record.texts(record.claims() if claims is None else claims)
     for name, text in texts.items():
-        replace_file(folder / name, text.encode())
+        replace_packed(folder / name, text.encode())
     if picture is not None:
         if (folder / SEAL).exists():  # of an extended run: it stays true while its picture is replaced
             write_json(folder / SEAL, {k: v for k, v in read_json(folder / SEAL).items() if k != PICTURE})
@@ -284,12 +285,9 @@ class FolderStore:
             raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
 
     def _extend(self, n: int) -> None:
-        from vauban.runs.extensions import extend_method
+        from vauban.runs.extensions import extended_method
 
-        record = self.record
-        extended = extend_method(record.method, [n])
-        if not record.method.finished(record.votes):
-            raise RunRefused(f"{self.path} is not finished: finish it with the same command first, then extend it")
+        record, extended = self.record, extended_method(self.path, self.record, n)
         if self._claims is None or self._closed() is not record:
             self._claims = record.claims()
             (self.path / PICTURE).unlink(missing_ok=True)

@@ -143,6 +143,7 @@ def _check_unsealed(folder: Path, whole: RunRecord, name: str) -> None:
     if is_there(folder / name):
         if not whole.method.finished(whole.votes):
             raise Lie(f"{folder / name} exists, but the votes of this extension are not all in")
+        folder_checks.refuse_packed_beside(folder, [name])
         check_claims(folder / name, whole.texts(whole.claims())[name])
 
 
@@ -233,10 +234,10 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
         )
     seal = record.seal(texts, sealed_picture(folder))
     check_seal(folder / SEAL, seal, unsealed)
+    folder_checks.refuse_packed_beside(folder, (*texts, *folder_checks.VOTE_FILES))
     if record.manifest.schema == 1:
         return [*texts, *folder_checks.VOTE_FILES]
     folder_checks.refuse_second_votes(folder, seal)
-    folder_checks.refuse_packed_beside(folder, texts)
     if not unsealed:
         folder_checks.refuse_torn_lines(folder, seal)
     return [*seal, *unsealed]

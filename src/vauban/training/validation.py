@@ -82,8 +82,8 @@ def split(data: Dataset, held_out: int, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def without_every(data: Dataset, step: int) -> Dataset:
-    """Training pictures without the first and every `step`-th after it."""
-    return _part(data, np.arange(len(data)) % step != 0)
+    """Training pictures without those whose number in the whole data set is a multiple of `step`."""
+    return _part(data, np.asarray(data.index) % step != 0)
 
 
 def _part(data: Dataset, chosen: np.ndarray) -> Dataset:
