@@ -12,6 +12,7 @@ import pytest
 
 import vauban as vb
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
+from vauban.files import read_packed
 from vauban.poisoning import derive, import_votes
 from vauban.poisoning.votes.poisoning_run import PoisoningRun
 from vauban.poisoning.votes.run_folder import read_record, write_run
@@ -236,7 +237,7 @@ def test_a_run_of_vauban_0_1_verifies_and_gives_claims(earlier: Path) -> None:
     assert opened.verify().votes == 500_000
     assert opened.manifest.data.num_classes == 10
     certs = opened.certificates()
-    rows = (earlier / "claims.csv").read_text().splitlines()
+    rows = read_packed(earlier / "claims.csv").decode().splitlines()
     assert rows[0] == "index,label,radius,abstained"
     assert [",".join(row.split(",")[:4]) for row in certs.to_csv().splitlines()] == rows
     assert opened.certificates(aggregate="plurality").aggregate == "plurality"
