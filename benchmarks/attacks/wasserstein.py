@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from patches import CIFAR_RECIPE, NEARLY_CLEAN, cifar_network
 from pieces import Job, smoothed, told
 
-from vauban.attacks.baselines import BaselineRecipe
+from vauban.attacks.baselines import BaselineRecipe, train_baseline
 from vauban.attacks.intervals import proven
 from vauban.attacks.results import Attacked
 from vauban.attacks.running import attack
+from vauban.models import load as load_model
+from vauban.models.files import save
 
 MNIST_PARTS = ("smoothed", "undefended", "binarised", "linf-adversarial", "linf-provable", "wasserstein-adversarial")
-CIFAR_PARTS = ("cifar-smoothed", "cifar-undefended")
+CIFAR_PARTS = ("cifar-smoothed", "cifar-undefended", "cifar-adversarial")
 MNIST_BALL = "steps=200,radius=0.02,factor=1.25"
 CIFAR_BALL = "steps=200,radius=0.0005,factor=1.25,halvings=2"
 RADII = {"mnist": [0.05 * i for i in range(29)], "cifar": [0.001 * i for i in range(41)]}
@@ -30,6 +33,23 @@ RECIPES = {
 }
 
 
+CIFAR_ADVERSARIAL = BaselineRecipe(epochs=1, batch=64, lr=3e-4, epsilon=0.03, steps=2)
+
+
+def cifar_adversarial(job: Job) -> Any:
+    """The undefended network of CIFAR-10, trained on for an epoch (or `--scale` of one) against Wasserstein attacks."""
+    file = job.networks / "cifar-adversarial.safetensors"
+    if not file.exists():
+        base, data = cifar_network(job, "undefended", NEARLY_CLEAN), job.cifar("train")
+        few = max(1, int(len(data) * min(1.0, job.epochs)))
+        x, y = torch.from_numpy(np.array(data.images[:few])), torch.from_numpy(np.array(data.labels[:few]))
+        network = base.module.requires_grad_(True)
+        made = train_baseline("wasserstein-adversarial", network, x, y, CIFAR_ADVERSARIAL)
+        save(file, made, base.spec, {"baseline": "wasserstein-adversarial"})
+        job.say("cifar-adversarial is trained")
+    return load_model(str(file), None, torch.device(job.device))
+
+
 def subject(job: Job, part: str) -> tuple[Any, dict[str, Any]]:
     """The classifier of a part, and the arguments of `attack` that go with it."""
     if part == "cifar-smoothed":
@@ -37,6 +57,8 @@ def subject(job: Job, part: str) -> tuple[Any, dict[str, Any]]:
         flow = "flow:sigma=0.0002"
         base = job.trained("cifar-flow", scale, flow, job.cifar, **CIFAR_RECIPE)
         return smoothed(base, flow, job.device, "bf16"), {}
+    if part == "cifar-adversarial":
+        return cifar_adversarial(job), {"num_classes": 10, "device": job.device}
     if part == "cifar-undefended":
         return cifar_network(job, "undefended", NEARLY_CLEAN), {"num_classes": 10, "device": job.device}
     if part == "smoothed":
