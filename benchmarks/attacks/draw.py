@@ -61,7 +61,11 @@ CURVES = {
         "figure-5.6",
         "CIFAR-10 under Wasserstein attacks (Figure 5.6)",
         WASSERSTEIN,
-        {"cifar-smoothed": "flow smoothing, sigma 0.0002", "cifar-undefended": "undefended"},
+        {
+            "cifar-smoothed": "flow smoothing, sigma 0.0002",
+            "cifar-undefended": "undefended",
+            "cifar-adversarial": "adversarially trained, Wasserstein 0.02",
+        },
         (0.001, 0.005, 0.01, 0.02),
     ),
     "undefended": Curves(

@@ -33,7 +33,7 @@ RECIPES = {
 }
 
 
-CIFAR_ADVERSARIAL = BaselineRecipe(epochs=1, batch=64, lr=3e-4, epsilon=0.03, steps=2)
+CIFAR_ADVERSARIAL = BaselineRecipe(epochs=1, batch=64, lr=1e-4, epsilon=0.02, steps=1)
 
 
 def cifar_adversarial(job: Job) -> Any:
