@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+
+import vauban as vb
+
+SMALL: dict[str, Any] = {"views": 16, "votes": 400, "confirm_votes": 2_000, "seed": 1, "progress": False}
 
 
 @dataclass(frozen=True)
@@ -52,3 +58,10 @@ def linear_world(dimensions: int, inputs: int = 6, seed: int = 0, shift: float =
         x = x[lead.abs() > 0.3 * lead.std()][:inputs]
         labels = model(x).argmax(dim=1)
     return LinearWorld(model, x, labels)
+
+
+def half_space(sigma: float = 0.25) -> tuple[vb.SmoothedClassifier, np.ndarray, np.ndarray]:
+    """A Gaussian smoothed half-space, whose certificate is tight, with inputs as floats."""
+    world = linear_world(6, inputs=4, seed=7)
+    smoothed = vb.SmoothedClassifier(world.model, f"gaussian:sigma={sigma}", num_classes=2, arithmetic="float")
+    return smoothed, world.x.numpy(), world.labels.numpy()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from linear_worlds import linear_world
+from linear_worlds import SMALL, half_space, linear_world
 
 import vauban as vb
 from vauban.attacks import running
@@ -19,15 +19,6 @@ from vauban.errors import BadInput, Lie, RunRefused
 from vauban.laws import law
 from vauban.report.attack_tables import headers, rows
 from vauban.threats import L0, L2
-
-SMALL: dict[str, Any] = {"views": 16, "votes": 400, "confirm_votes": 2_000, "seed": 1, "progress": False}
-
-
-def half_space(sigma: float = 0.25) -> tuple[vb.SmoothedClassifier, np.ndarray, np.ndarray]:
-    """A Gaussian smoothed half-space, whose certificate is tight, with inputs as floats."""
-    world = linear_world(6, inputs=4, seed=7)
-    smoothed = vb.SmoothedClassifier(world.model, f"gaussian:sigma={sigma}", num_classes=2, arithmetic="float")
-    return smoothed, world.x.numpy(), world.labels.numpy()
 
 
 def test_a_tight_certificate_has_a_small_gap_and_no_alarm() -> None:
@@ -175,28 +166,6 @@ def test_an_altered_adversarial_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text(json.dumps(line | {"sha256": "0" * 64}) + "\n")
     with pytest.raises(Lie, match="sha256 differs"):
         vb.attack(smoothed, x, y, **options)
-
-
-def test_what_was_kept_is_looked_at_before_it_contradicts_a_certificate(tmp_path: Path) -> None:
-    smoothed, x, y = half_space()
-    certs = smoothed.certify(x, y, n=5_000, seed=1, progress=False)
-    given: dict[str, Any] = {"certificates": certs, "attacks": "minimal:steps=30", "out": tmp_path / "a", **SMALL}
-    vb.attack(smoothed, x, y, **given)
-    file = tmp_path / "a/results.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(line | {"distance": 1e-3}) + "\n" for line in lines))
-    with pytest.raises(Lie, match=r"the distance kept for input 0 is 0.001, and its adversarial input is"):
-        vb.attack(smoothed, x, y, **given)
-    file.write_text("".join(json.dumps(line | {"x": "AAAA"}) + "\n" for line in lines))
-    with pytest.raises(Lie, match="line 1: the adversarial input cannot be unpacked"):
-        vb.attack(smoothed, x, y, **given)
-
-
-def test_certificates_of_inputs_with_other_labels_are_refused() -> None:
-    smoothed, x, y = half_space()
-    certs = smoothed.certify(x, y, n=1_000, seed=1, progress=False)
-    with pytest.raises(BadInput, match="another true label here than in the certificates"):
-        vb.attack(smoothed, x, 1 - y, certificates=certs, attacks="minimal:steps=2", **SMALL)
 
 
 def test_a_spent_budget_stops_the_attacks_that_are_left_and_says_so(tmp_path: Path) -> None:

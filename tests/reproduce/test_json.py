@@ -11,13 +11,6 @@ from typer.testing import CliRunner
 from vauban.cli import app
 
 
-@pytest.fixture
-def entry(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.toml"
-    path.write_text(ENTRY)
-    return path
-
-
 def test_json_says_what_is_finished_where_a_budget_is_spent(entry: Path, tmp_path: Path) -> None:
     """A run of the first entry is made, then the budget ends; the second entry is never come to."""
     (tmp_path / "second.toml").write_text(ENTRY)

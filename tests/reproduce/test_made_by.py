@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vauban.reproduce import steps as doing
 from vauban.reproduce.entry import Entry, find
 from vauban.reproduce.made_by import commands_of_agents, commands_of_runs, covering, matches, options_text
 from vauban.reproduce.running import Options, steps_of
@@ -64,3 +65,16 @@ def test_points_of_agents_are_named() -> None:
     assert commands_of_agents(entry, options, points) == [
         f"vauban reproduce thesis-8.2 --steps 500 --only {axis}={values[0]} --seeds 2 --out FOLDER"
     ]
+
+
+def test_what_was_done_by_commands_names_no_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doing, "_run_command", lambda words, quiet: None)
+    entry = find("dpa-mnist-seeds")
+    step = Step(entry, tmp_path / "out", entry.points()[0])
+    assert doing.run_commands(step, "cpu")
+    said = (tmp_path / "out" / "done" / step.name).read_text()
+    assert str(tmp_path) not in said
+    assert f"--out FOLDER/runs/{step.name}\n" in said
+    assert not doing.run_commands(step, "cpu")

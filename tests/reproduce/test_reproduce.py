@@ -18,7 +18,6 @@ from small_entry import ENTRY
 
 import vauban as vb
 from vauban.certificates import derive
-from vauban.data import Dataset
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.reproduce import running
 from vauban.reproduce.analytic import FIGURES
@@ -31,13 +30,6 @@ from vauban.reproduce.steps import Step, certify, chosen_inputs, train, use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
-
-
-@pytest.fixture
-def entry(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.toml"
-    path.write_text(ENTRY)
-    return path
 
 
 def test_one_file_is_an_experiment(entry: Path, tmp_path: Path) -> None:
@@ -166,28 +158,6 @@ def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path)
     (out / "entry.json").write_text(json.dumps(kept))
     with pytest.raises(RunRefused, match="another experiment"):
         begin()
-
-
-def test_inputs_that_are_held_out_are_not_trained_on(entry: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    trained: list[Dataset] = []
-
-    def look(model: Any, pictures: Dataset, *more: Any, **options: Any) -> Any:
-        trained.append(pictures)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("vauban.training.train", look)
-    for added in ("", "hold_out = 10\n", "every = 3\nhold_out = 10\n"):
-        entry.write_text(ENTRY.replace("[train]\n", f"[train]\n{added}"))
-        given = find(str(entry))
-        with pytest.raises(KeyboardInterrupt):
-            train(Step(given, tmp_path / "out", given.points()[0]), "cpu", False)
-    with pytest.raises(KeyboardInterrupt):
-        train(Step(given, tmp_path / "out", given.points()[0]), "cpu", True)  # as the paper prints it: with all
-    whole, rest, third, printed = (set(some.index.tolist()) for some in trained)
-    assert whole - rest == {number for number in whole if number % 10 == 0}
-    assert third
-    assert all(number % 10 for number in third)
-    assert {number for number in printed if number % 10 == 0}
 
 
 def test_points_that_are_trained_in_other_ways_do_not_share_weights(entry: Path, tmp_path: Path) -> None:

@@ -202,14 +202,15 @@ def lines_of(entry: Entry, found: Mapping[str, Any] | None) -> tuple[list[Line],
 
 
 def short_lines(entry: Entry, found: Mapping[str, Any]) -> list[Line]:
-    """Of accuracy, median radius and certified accuracy the first [[published]] of test inputs that is made, its ends."""
-    rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[str, Line]()
+    """The first [[published]] of test inputs that is made, its ends: of accuracy, median radius and certified accuracy each, and of
+    everyone who is compared with."""
+    rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[tuple[str, str], Line]()
     for one in entry.published:
         done = [row for row in rows[first : first + len(one.y)] if row.done]
         first += len(one.y)
         if done and one.part == "test" and one.what in ("predicted", "median", "certified"):
             ends = done if len(done) == 1 else [done[0], done[-1]]
-            lines.setdefault(one.what, _line(ends, _named(one, ends, " … "), " … "))
+            lines.setdefault((one.what, one.who), _line(ends, _named(one, ends, " … "), " … "))
     return list(lines.values())
 
 

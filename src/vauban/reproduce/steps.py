@@ -105,7 +105,11 @@ class Step:
     @property
     def commands(self) -> list[list[str]]:
         """The commands of an entry that is made by commands, as words; {out}, {run} and the axes of the grid are filled in."""
-        filled = {"out": str(self.out), "run": str(self.run), "seed": str(self.seed), **self.point}
+        return self.commands_in(str(self.out), str(self.run))
+
+    def commands_in(self, out: str, run: str) -> list[list[str]]:
+        """The same commands in another folder, with another run folder."""
+        filled = {"out": out, "run": run, "seed": str(self.seed), **self.point}
         return [[word.format(**filled) for word in shlex.split(text)] for text in self.entry.commands]
 
 
@@ -311,7 +315,8 @@ def run_commands(step: Step, device: str, quiet: bool = False) -> bool:
     for words in step.commands:
         _run_command(with_device(words, device), quiet)
     done.parent.mkdir(parents=True, exist_ok=True)
-    done.write_text("".join(shlex.join(words) + "\n" for words in step.commands), encoding="utf-8")
+    said = step.commands_in("FOLDER", f"FOLDER/{RUNS}/{step.name}")  # this folder may be moved, or published
+    done.write_text("".join(shlex.join(words) + "\n" for words in said), encoding="utf-8")
     return True
 
 
