@@ -202,8 +202,8 @@ def lines_of(entry: Entry, found: Mapping[str, Any] | None) -> tuple[list[Line],
 
 
 def short_lines(entry: Entry, found: Mapping[str, Any]) -> list[Line]:
-    """The first [[published]] of test inputs that is made, its ends: of accuracy, median radius and certified accuracy each, and of
-    everyone who is compared with."""
+    """The first [[published]] of test inputs that is made, its first and last number: of accuracy, median radius and certified
+    accuracy each, and of everyone who is compared with."""
     rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[tuple[str, str], Line]()
     for one in entry.published:
         done = [row for row in rows[first : first + len(one.y)] if row.done]
