@@ -202,16 +202,19 @@ def lines_of(entry: Entry, found: Mapping[str, Any] | None) -> tuple[list[Line],
 
 
 def short_lines(entry: Entry, found: Mapping[str, Any]) -> list[Line]:
-    """The first [[published]] of test inputs that is made, its first and last number: of accuracy, median radius and certified
-    accuracy each, and of everyone who is compared with."""
-    rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[tuple[str, str], Line]()
+    """Of accuracy, median radius and certified accuracy each the [[published]] of test inputs that is made, its first and last
+    number; of several about the same claim the one whose last number is largest."""
+    rows, first, lines = [_row(said) for said in found["compared"]], 0, dict[str, tuple[Published, float, Line]]()
     for one in entry.published:
         done = [row for row in rows[first : first + len(one.y)] if row.done]
         first += len(one.y)
         if done and one.part == "test" and one.what in ("predicted", "median", "certified"):
             ends = done if len(done) == 1 else [done[0], done[-1]]
-            lines.setdefault((one.what, one.who), _line(ends, _named(one, ends, " … "), " … "))
-    return list(lines.values())
+            line, last = _line(ends, _named(one, ends, " … "), " … "), ends[-1].published or 0.0
+            before = lines.get(one.what)
+            if before is None or (one.claim == before[0].claim and one.at == before[0].at and last > before[1]):
+                lines[one.what] = (one, last, line)
+    return [line for _, _, line in lines.values()]
 
 
 def _row(said: Mapping[str, Any]) -> Compared:
