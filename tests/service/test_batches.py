@@ -166,7 +166,9 @@ def test_kill_9_during_a_batch_loses_nothing(tmp_path: Path) -> None:
 
 
 def _grown(lines: Path, length: int, batch: RemoteBatch) -> bool:
-    return (lines.exists() and lines.stat().st_size > length) or batch.state["state"] == "done"
+    state = batch.state
+    assert state["state"] != "failed", state["detail"]
+    return (lines.exists() and lines.stat().st_size > length) or state["state"] == "done"
 
 
 def _answers(client: Client) -> bool:

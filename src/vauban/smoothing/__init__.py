@@ -12,6 +12,7 @@ from vauban.specs import Spec
 __all__ = ["SMOOTHINGS", "Smoothing", "build", "register"]
 
 import_modules(__name__)  # every smoothing registers itself
+_MODULES = [module for key, module in sys.modules.copy().items() if key.startswith(f"{__name__}.")]
 
 
 def build(spec: str | Spec) -> Smoothing:
@@ -22,7 +23,7 @@ def build(spec: str | Spec) -> Smoothing:
 
 def __getattr__(name: str) -> Any:
     """A smoothing by its class name, such as `Gaussian`."""
-    for module in [module for key, module in sys.modules.items() if key.startswith(f"{__name__}.")]:
+    for module in _MODULES:
         found = getattr(module, name, None)
         if isinstance(found, type) and issubclass(found, Smoothing):
             return found
