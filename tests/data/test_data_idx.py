@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import lzma
 import re
 import struct
 from pathlib import Path
@@ -21,8 +22,11 @@ def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
+PACK = {".gz": gzip.compress, ".xz": lzma.compress}
+
+
 def write(folder: Path, name: str, content: bytes) -> None:
-    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    (folder / name).write_bytes(PACK.get(name[-3:], bytes)(content))
 
 
 @pytest.fixture
@@ -62,17 +66,18 @@ def test_attribution_names_the_licence_and_the_files_that_are_there():
     text = (MNIST / "ATTRIBUTION.md").read_text()
     for word in ("LeCun", "Cortes", "Burges", "CC BY-SA 3.0", "NIST"):
         assert word in text
-    rows = re.findall(r"`(\S+\.gz)` \| (\d+) \| `(\w{64})` \| `(\w{64})`", text)
-    assert {row[0] for row in rows} == {path.name for path in MNIST.glob("*.gz")}
+    rows = re.findall(r"`(\S+\.[gx]z)` \| (\d+) \| `(\w{64})` \| `(\w{64})`", text)
+    assert {row[0] for row in rows} == {path.name for path in MNIST.glob("*.?z")}
     for name, size, packed, inside in rows:
         content = (MNIST / name).read_bytes()
         assert len(content) == int(size)
         assert hashlib.sha256(content).hexdigest() == packed
-        assert hashlib.sha256(gzip.decompress(content)).hexdigest() == inside
-    assert sum(path.stat().st_size for path in MNIST.iterdir()) < 12_000_000
+        unpack = lzma.decompress if name.endswith(".xz") else gzip.decompress
+        assert hashlib.sha256(unpack(content)).hexdigest() == inside
+    assert sum(path.stat().st_size for path in MNIST.iterdir()) < 9_500_000
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ["", *PACK])
 @pytest.mark.parametrize("mark", ["-", "."])
 def test_folder_may_be_plain_or_zipped_under_either_name(tmp_path, pictures, mark, ending):
     write(tmp_path, f"train-images{mark}idx3-ubyte{ending}", idx(pictures))
@@ -106,7 +111,9 @@ def test_missing_split_says_which_files_are_needed(folder):
         (lambda b: b"\0\0\x0d\x03" + b[4:], "starts with 00000d03.*starts with 00000803"),
         (lambda b: b"", "starts with nothing"),
         (lambda b: b[:4] + b"\xff" * 12 + b[16:], "truncated: 60 bytes of the"),
-        (lambda b: gzip.compress(b)[:-12], "broken gzip"),
+        (lambda b: gzip.compress(b)[:-12], "broken and cannot be unpacked"),
+        (lambda b: lzma.compress(b)[:-40], "broken and cannot be unpacked"),
+        (lambda b: lzma.compress(b)[:20] + b"0" * 60, "broken and cannot be unpacked"),
     ],
 )
 def test_broken_files_are_named_and_explained(folder, spoil, words):

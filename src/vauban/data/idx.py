@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import struct
 import zlib
 from collections.abc import Mapping
@@ -24,11 +25,12 @@ from vauban.specs import Parameter
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES = 0x08
 _CHUNK = 1 << 24  # bytes read at a time
+_UNPACK = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open}  # by the first two bytes of a file
 
 
 def mnist_found() -> bool:
     """Return whether the package contains MNIST."""
-    return (files("vauban.data") / "mnist" / "t10k-images-idx3-ubyte.gz").is_file()
+    return (files("vauban.data") / "mnist" / "t10k-images-idx3-ubyte.xz").is_file()
 
 
 @register(
@@ -48,7 +50,7 @@ def mnist(values: Mapping[str, Any], name: str) -> Dataset:
     "idx",
     parameters={"path": PATH, "split": SPLIT, "classes": Parameter(int)},
     written="idx:path=FOLDER,split=test,classes=10",
-    reads="IDX files, plain or .gz, under MNIST's names (Fashion-MNIST, KMNIST, …)",
+    reads="IDX files, plain, .gz or .xz, under MNIST's names (Fashion-MNIST, KMNIST, …)",
 )
 def folder(values: Mapping[str, Any], name: str) -> Dataset:
     """Return the IDX files of a folder, uint8 [m, 1, height, width]; classes: the largest label + 1 unless given."""
@@ -56,16 +58,16 @@ def folder(values: Mapping[str, Any], name: str) -> Dataset:
 
 
 def read_idx(path: Path | Traversable, dimensions: int) -> NDArray[np.uint8]:
-    """Return the unsigned bytes of one IDX file, plain or gzipped, shaped as its header says."""
+    """Return the unsigned bytes of one IDX file, plain or packed by gzip or xz, shaped as its header says."""
     with ExitStack() as stack:
-        raw = stack.enter_context(path.open("rb"))
-        zipped = raw.read(2) == b"\x1f\x8b"
+        raw = cast(IO[bytes], stack.enter_context(path.open("rb")))
+        unpack = _UNPACK.get(raw.read(2))
         raw.seek(0)
-        stream = cast(IO[bytes], stack.enter_context(gzip.open(raw))) if zipped else raw
+        stream = raw if unpack is None else cast(IO[bytes], stack.enter_context(unpack(raw)))
         try:
             return _parse(stream, str(path), dimensions)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
-            raise BadInput(f"{path} is a broken gzip file ({problem}); fetch it again") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
+            raise BadInput(f"{path} is broken and cannot be unpacked ({problem}); fetch it again") from None
 
 
 def _parse(stream: IO[bytes], path: str, dimensions: int) -> NDArray[np.uint8]:
@@ -117,7 +119,8 @@ def _read(root: Path | Traversable, split: str, classes: int | None, name: str) 
 
 
 def _find(root: Path | Traversable, prefix: str, what: str, dimensions: int) -> Path | Traversable:
-    names = [f"{prefix}-{what}{separator}idx{dimensions}-ubyte{suffix}" for separator in "-." for suffix in ("", ".gz")]
+    endings = [f"idx{dimensions}-ubyte{suffix}" for suffix in ("", ".gz", ".xz")]
+    names = [f"{prefix}-{what}{separator}{ending}" for separator in "-." for ending in endings]
     for name in names:
         if (found := root / name).is_file():
             return found
