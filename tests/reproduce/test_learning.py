@@ -17,7 +17,15 @@ pytest.importorskip("matplotlib")
 from vauban.cli import app
 from vauban.errors import BadInput, Incomplete, RunRefused
 from vauban.reproduce.entry import Entry, parse, shipped
-from vauban.reproduce.learning import FIRST_CHOOSING_SEED, Candidate, Training, _train_together, arms, seeds_of
+from vauban.reproduce.learning import (
+    FIRST_CHOOSING_SEED,
+    Candidate,
+    Training,
+    _programs,
+    _train_together,
+    arms,
+    seeds_of,
+)
 from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
 from vauban.rl.curves import curve_file, read_run
@@ -157,10 +165,29 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
         assert said in " ".join(done.stderr.split())
 
 
+def test_weights_of_an_arm_are_trained_as_one_program_on_a_gpu(tmp_path: Path) -> None:
+    """Figure 8.2 with five seeds: for each size the baseline, and all weights of the gradient loss with those that choose."""
+    entry, listed = ENTRIES["thesis-8.2"], []
+    reported, choosing = seeds_of(entry, 5)
+    for arm in (arm for some in arms(entry, tmp_path, {}).values() for arm in some):
+        several = len(arm.candidates) > 1
+        listed += [Training(one, choosing if several else reported, several) for one in arm.candidates]
+    programs = _programs(listed, [one.candidate.plan(together=True) for one in listed])
+    assert [len(jobs) for jobs in programs] == [5, 3 * 5 + 6 * 3] * 3
+    assert len({(job.folder, job.seed) for jobs in programs for job in jobs}) == sum(len(jobs) for jobs in programs)
+    many = [replace(one, seeds=tuple(range(20))) for one in listed]
+    assert [len(jobs) for jobs in _programs(many, [one.candidate.plan(together=True) for one in many])][:3] == [
+        20,
+        40,
+        40,
+    ]
+
+
 @pytest.mark.slow
 def test_trainings_that_share_a_gpu_are_threads_that_stop_together(tmp_path: Path) -> None:
     entry = parse("small", SMALL.replace("choose = true", ""))
     listed = [Training(arm.candidates[0], (0, 1)) for arm in arms(entry, tmp_path, {})["dim-2"]]
+    assert len(listed) == 3
     plans = [one.candidate.plan(together=True) for one in listed]
     for one, plan in zip(listed, plans, strict=True):
         open_run(one.folder, plan, one.candidate.label)

@@ -56,6 +56,18 @@ def test_a_batched_update_is_each_agents_own(asked: Plan, monkeypatch: pytest.Mo
     check_update(asked, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    some_slow(
+        [plan(), sets(), plan("reengage-sac"), bits(soft="both", temperature=1.0), sets(encoder="pictures")],
+        quick=range(4),
+    ),
+    ids=described,
+)
+def test_agents_of_a_batch_have_goal_weights_of_their_own(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_update(asked, monkeypatch, goal_weights=[0.1, 0.4, 2.0])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_encoders")
 @pytest.mark.parametrize("asked", PICTURES, ids=described)
@@ -63,8 +75,11 @@ def test_a_batched_update_on_small_pictures_is_each_agents_own(asked: Plan, monk
     check_update(asked, monkeypatch, seeds=2)
 
 
-def check_update(asked: Plan, monkeypatch: pytest.MonkeyPatch, seeds: int = 3) -> None:
-    stack: Any = stack_of(asked, list(range(seeds)), "cpu")
+def check_update(
+    asked: Plan, monkeypatch: pytest.MonkeyPatch, seeds: int = 3, goal_weights: list[float] | None = None
+) -> None:
+    stack: Any = stack_of(asked, list(range(seeds)), "cpu", goal_weights)
+    assert goal_weights is None or [agent.goal_weight for agent in stack.agents] == goal_weights
     if "sac" in asked.algo:  # the same noise for both: none of its two draws in an update is like the other
         draws = itertools.cycle([0.3, -0.2])
         monkeypatch.setattr(stack, "normal", lambda shape: torch.full(shape, next(draws)))

@@ -16,11 +16,12 @@ from amounts import some_slow
 from stacks import bits, plan, sets
 
 from vauban.errors import BadInput, RunRefused
-from vauban.rl.batched_seeds import loop, stack_of, train_batched
+from vauban.rl.batched_seeds import batch_key, loop, stack_of, train_batched, train_jobs_batched
 from vauban.rl.batched_seeds.loop import CHECKPOINT
 from vauban.rl.curves import curve_file, read_rows
 from vauban.rl.evaluating import evaluate
 from vauban.rl.recipes import Plan
+from vauban.rl.seeds import Job
 from vauban.rl.training import evaluation_seed, load_agent, open_run
 
 
@@ -138,6 +139,51 @@ def check_resumed(asked: Plan, tmp_path: Path) -> None:
         ends.append((rows, torch.cat([p.detach().flatten() for p in agent.policy.parameters()])))
     assert ends[0][0] == ends[1][0]
     assert torch.equal(ends[0][1], ends[1][1])
+
+
+def weights_at_once(folder: Path) -> list[Job]:
+    """Two seeds of a training and one of another, which has another goal weight."""
+    plans = {name: plan(goal_weight=weight) for name, weight in (("small", 0.1), ("large", 3.0))}
+    for name, asked in plans.items():
+        open_run(folder / name, asked, name)
+    return [Job(folder / name, plans[name], seed) for name, seed in (("small", 0), ("small", 1), ("large", 0))]
+
+
+def test_trainings_that_differ_in_the_goal_weight_are_one_program_and_resume_as_one(tmp_path: Path) -> None:
+    ends = []
+    for name, stops in (("whole", False), ("halves", True)):
+        jobs, rounds = weights_at_once(tmp_path / name), itertools.count()
+        assert (
+            train_jobs_batched(jobs, device="cpu", stop=lambda n=rounds, stops=stops: stops and next(n) == 60) != stops
+        )
+        if stops:
+            with pytest.raises(RunRefused, match=r"2 trainings were one program \(\., \.\./large from there\)"):
+                train_jobs_batched(jobs[:2], device="cpu")
+            told: list[int] = []
+            assert train_jobs_batched(jobs, device="cpu", on_progress=told.append)
+            assert sum(told) == 3 * jobs[0].plan.steps
+        assert not list((tmp_path / name).rglob("*.pt"))
+        agents: list[Any] = [load_agent(job.folder, job.plan.algo, job.plan.env, job.seed) for job in jobs]
+        assert [agent.goal_weight for agent in agents] == [0.1, 0.1, 3.0]
+        ends.append(
+            torch.stack([torch.cat([p.detach().flatten() for p in agent.policy.parameters()]) for agent in agents])
+        )
+        assert [read_rows(job.curve)[-1]["steps"] for job in jobs] == [jobs[0].plan.steps] * 3
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0][0], ends[0][2])
+
+
+def test_only_plans_that_differ_in_a_goal_weight_above_zero_are_one_program() -> None:
+    one = plan(goal_weight=0.1)
+    assert batch_key(one) == batch_key(plan(goal_weight=0.2))
+    others = [
+        plan(goal_weight=0.0),
+        plan(),
+        plan(goal_weight=0.1, gamma=0.5),
+        replace(one, steps=99),
+        replace(one, every=7),
+    ]
+    assert len({batch_key(other) for other in [one, *others, plan("reengage-sac", goal_weight=0.1)]}) == 7
 
 
 @pytest.mark.usefixtures("small_encoders")

@@ -46,4 +46,4 @@ def test_smoothings_are_found_by_class_name() -> None:
     assert smoothing.Gaussian is vb.Gaussian
     assert issubclass(smoothing.Concave, smoothing.Smoothing)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        smoothing.Nothing
+        _ = smoothing.Nothing

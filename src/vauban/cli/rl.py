@@ -63,7 +63,10 @@ def train(
         typer.Option("--together", help="all seeds as one batched program, fast on a GPU"),
     ] = False,
     precision: Annotated[
-        str, typer.Option(help="fp32, or with --together bf16: encoders of goal sets and of pictures in bfloat16")
+        str,
+        typer.Option(
+            help="fp32; with --together on a GPU tf32, or bf16: encoders of goal sets and pictures in bfloat16"
+        ),
     ] = "fp32",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard logs")] = False,
@@ -95,6 +98,8 @@ def train(
     if tensorboard and together:
         raise BadInput("--tensorboard with --together: a batched training writes no TensorBoard logs")
     where = common.pick_device(device)
+    if precision == "tf32" and not where.startswith("cuda"):
+        raise BadInput(f"--precision tf32 is an arithmetic of NVIDIA GPUs, not of {where}: use fp32")
     if together:
         check_batched(plan)
     elif not out.exists():

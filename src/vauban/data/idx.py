@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from vauban.specs import Parameter
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES = 0x08
 _CHUNK = 1 << 24  # bytes read at a time
-_UNPACK = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open}  # by the first two bytes of a file
+_UNPACK: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open}  # by the first two bytes of a file
 
 
 def mnist_found() -> bool:
@@ -60,10 +60,10 @@ def folder(values: Mapping[str, Any], name: str) -> Dataset:
 def read_idx(path: Path | Traversable, dimensions: int) -> NDArray[np.uint8]:
     """Return the unsigned bytes of one IDX file, plain or packed by gzip or xz, shaped as its header says."""
     with ExitStack() as stack:
-        raw = cast(IO[bytes], stack.enter_context(path.open("rb")))
+        raw = stack.enter_context(path.open("rb"))
         unpack = _UNPACK.get(raw.read(2))
         raw.seek(0)
-        stream = raw if unpack is None else cast(IO[bytes], stack.enter_context(unpack(raw)))
+        stream: IO[bytes] = raw if unpack is None else stack.enter_context(unpack(raw))
         try:
             return _parse(stream, str(path), dimensions)
         except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:

@@ -21,10 +21,11 @@ from vauban.reproduce.outcome import Outcome, write
 if TYPE_CHECKING:
     from vauban.rl.curves import Curves
     from vauban.rl.recipes import Plan
+    from vauban.rl.seeds import Job
 
 FIRST_CHOOSING_SEED = 1_000
 """Seeds that choose begin here, so that none of them is ever reported."""
-_TOGETHER_AT_ONCE = 8
+_PROGRAMS_AT_ONCE, _AGENTS_IN_A_PROGRAM = 8, 40
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,13 @@ def _train_apart(missing: Sequence[Training], plans: Sequence[Plan], options: An
 
 
 def _train_together(missing: Sequence[Training], plans: Sequence[Plan], options: Any, on_progress: Callable) -> bool:
-    """All seeds of a training as one batched program; trainings are threads of this process that share the GPU."""
+    """Trainings that differ in the goal weight alone as one batched program; programs are threads that share the GPU."""
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-    from vauban.rl.batched_seeds import train_batched
+    import torch
+
+    from vauban.engine.network import in_precision
+    from vauban.rl.batched_seeds import train_jobs_batched
 
     stop, lock = threading.Event(), threading.Lock()
 
@@ -212,13 +216,16 @@ def _train_together(missing: Sequence[Training], plans: Sequence[Plan], options:
         with lock:
             on_progress(steps)
 
-    def train(one: Training, plan: Plan) -> bool:
-        return stop.is_set() or train_batched(
-            one.folder, plan, list(one.seeds), device=options.device, on_progress=report, stop=stop.is_set
-        )
+    def train(jobs: Sequence[Job]) -> bool:
+        return stop.is_set() or train_jobs_batched(jobs, device=options.device, on_progress=report, stop=stop.is_set)
 
-    with ThreadPoolExecutor(options.jobs or _TOGETHER_AT_ONCE) as pool:
-        futures = [pool.submit(train, one, plan) for one, plan in zip(missing, plans, strict=True)]
+    with (
+        in_precision(
+            plans[0].precision, torch.device(options.device)
+        ),  # of the whole process: no thread restores it last
+        ThreadPoolExecutor(options.jobs or _PROGRAMS_AT_ONCE) as pool,
+    ):
+        futures = [pool.submit(train, jobs) for jobs in _programs(missing, plans)]
         try:
             while wait(futures, timeout=1.0, return_when=FIRST_EXCEPTION).not_done:
                 if any(future.done() and future.exception() for future in futures):
@@ -231,6 +238,22 @@ def _train_together(missing: Sequence[Training], plans: Sequence[Plan], options:
         for future in futures:
             future.result()
     return all(one.complete for one in missing)
+
+
+def _programs(missing: Sequence[Training], plans: Sequence[Plan]) -> list[list[Job]]:
+    """The jobs of each batched program: whole trainings whose plans can be one program, as many as fit into it."""
+    from vauban.rl.batched_seeds import batch_key
+    from vauban.rl.seeds import Job
+
+    programs: list[list[Job]] = []
+    open_ones: dict[Any, list[Job]] = {}
+    for one, plan in zip(missing, plans, strict=True):
+        jobs, key = [Job(one.folder, plan, seed) for seed in one.seeds], batch_key(plan)
+        if key not in open_ones or len(open_ones[key]) + len(jobs) > _AGENTS_IN_A_PROGRAM:
+            open_ones[key] = []
+            programs.append(open_ones[key])
+        open_ones[key] += jobs
+    return programs
 
 
 def _bar(options: Any, total: int) -> Any:

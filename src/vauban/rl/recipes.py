@@ -54,7 +54,7 @@ class Plan:
     steps: environment steps of each seed.
     every: steps between two evaluations, of `episodes` episodes each.
     num_envs: copies of the environment in one agent's training.
-    precision: "bf16" lets encoders of goal sets compute in bfloat16 in a batched training.
+    precision: of a batched training; "tf32" lets matrix products on a GPU use TF32, "bf16" encoders of goal sets bfloat16.
     together: train all seeds as one batched program (`--together`).
     """
 
@@ -70,7 +70,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         choose("algorithm", self.algo, ALGORITHMS)
-        choose("precision", self.precision, ("fp32", "bf16"))
+        choose("precision", self.precision, ("fp32", "tf32", "bf16"))
         for name in ("steps", "every", "episodes", "num_envs"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name}={getattr(self, name)}: a whole number above zero is needed")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import VaubanError
+from vauban.rl.curves import curve_file
 from vauban.rl.recipes import Plan
 from vauban.rl.robots import is_robot
 from vauban.rl.training import Interrupted, ProgressCallback, train_seed
@@ -25,6 +26,11 @@ class Job:
     folder: Path
     plan: Plan
     seed: int
+
+    @property
+    def curve(self) -> Path:
+        """The file of its learning curve."""
+        return curve_file(self.folder, self.seed)
 
 
 def workers_each(env: str, at_once: int) -> int:

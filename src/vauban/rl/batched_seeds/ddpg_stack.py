@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ class DDPGStack(ContinuousActionStack):
 
     supported_settings = ("noise",)
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         networks = [[of(agent) for agent in self.agents] for _, of in DDPG_NETWORKS]
         self.actor, self.actor_target = (StackedMLP(some, device, squash=True) for some in networks[:2])
         self.critic, self.critic_target = (StackedMLP(some, device) for some in networks[2:])
@@ -31,19 +32,19 @@ class DDPGStack(ContinuousActionStack):
 
     def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
         gamma, low = self.first.gamma, self.world.low_reward
-        leaf = data["goal"].detach().clone().requires_grad_(self.weight > 0)
-        with torch.set_grad_enabled(self.weight > 0):
+        leaf = data["goal"].detach().clone().requires_grad_(self.learns_slopes)
+        with torch.set_grad_enabled(self.learns_slopes):
             ahead = self.features(data["after"], data["achieved"], leaf)
             following = self.critic_target(torch.cat([ahead, self.actor_target(ahead)], dim=-1))
-            target_slopes = gamma * goal_slopes(following, leaf, train=False) if self.weight else None
+            target_slopes = gamma * goal_slopes(following, leaf, train=False) if self.learns_slopes else None
         target = rewards + gamma * following.detach()
-        goal = data["goal"].detach().clone().requires_grad_(self.weight > 0)
+        goal = data["goal"].detach().clone().requires_grad_(self.learns_slopes)
         seen = self.features(data["before"], data["achieved_before"], goal)
         value = self.critic(torch.cat([seen, data["action"]], dim=-1))
         loss = (value - target).square().mean(dim=(1, 2)).sum()
         if target_slopes is not None:
             squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
-            loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+            loss = loss + self.weighted((squares * (rewards == low)).mean(dim=(1, 2)))
         optimise(loss, self.critic.parameters, self.critic_optimiser)
         features = seen.detach()
         actor_loss = -self.critic(torch.cat([features, self.actor(features)], dim=-1)).mean(dim=(1, 2)).sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,13 +41,13 @@ class DQNStack(Stack):
             )
         return world
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         first = self.first
         self.net = StackedMLP([agent.q_net.q_net for agent in self.agents], device)
         self.target = StackedMLP([agent.q_net_target.q_net for agent in self.agents], device)
         self.optimiser = adam(self.net.parameters, first.learning_rate, device)
-        self.hard = getattr(first, "soft", "gradient") == "gradient" or not self.weight
+        self.hard = getattr(first, "soft", "gradient") == "gradient" or not self.learns_slopes
         self.temperature = getattr(first, "temperature", 0.0)
         self.number = int(self.world.action_space.n)  # type: ignore[union-attr]
 
@@ -66,7 +67,7 @@ class DQNStack(Stack):
         update_target(self.target, self.net, self.first.tau)
 
     def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
-        gamma, low, learn = self.first.gamma, self.world.low_reward, self.weight > 0
+        gamma, low, learn = self.first.gamma, self.world.low_reward, self.learns_slopes
         leaf = data["goal"].detach().clone().requires_grad_(learn)
         target_slopes = None
         with torch.set_grad_enabled(learn):
@@ -83,7 +84,7 @@ class DQNStack(Stack):
         loss = functional.smooth_l1_loss(value, target, reduction="none").mean(dim=(1, 2)).sum()
         if target_slopes is not None:
             squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
-            loss = loss + self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+            loss = loss + self.weighted((squares * (rewards == low)).mean(dim=(1, 2)))
         optimise(loss, self.net.parameters, self.optimiser, self.first.max_grad_norm)
 
     def networks(self) -> list[tuple[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,8 +29,8 @@ class GoalSetStackBase(ContinuousActionStack):
     critic: StackedMLP
     critic_target: StackedMLP
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         gates = self.goals[..., 2]
         if ((gates != 0) & (gates != 1)).any() or (gates[..., 1:] > gates[..., :-1]).any():
             raise unsupported(
@@ -89,8 +90,8 @@ class GoalSetStack(GoalSetStackBase):
             raise unsupported(f"buffer_size={agent.buffer_size} is shorter than the training of {plan.steps} steps")
         return world
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         self.share = self.first.policy.share_encoder
         self._stack_networks(SetEncoder)
         rate = self.first.learning_rate
@@ -144,7 +145,7 @@ class GoalSetStack(GoalSetStackBase):
         target, target_slopes = self._target(data, rewards, items)
 
         outputs = self.encoder.hidden(inputs)
-        sums, counts = items.sums(outputs[-1]).requires_grad_(), items.counts.clone().requires_grad_(self.weight > 0)
+        sums, counts = items.sums(outputs[-1]).requires_grad_(), items.counts.clone().requires_grad_(self.learns_slopes)
         pooled = self.encoder.pooled(sums, counts)
         value = self.critic(torch.cat([state, pooled, data["action"]], dim=-1))
         loss = (value - target).square().mean(dim=(1, 2)).sum()
@@ -157,7 +158,7 @@ class GoalSetStack(GoalSetStackBase):
                 slopes = (
                     2 * items.gates * (items.dots(outputs[-1], sums_gradient) + items.per_item(counts_gradient)[..., 0])
                 )
-                errors = 4 * self.weight / state.shape[1] * (slopes - target_slopes)
+                errors = 4 / state.shape[1] * self.goal_weights[:, None] * (slopes - target_slopes)
                 error_sums, error_totals = items.sums(outputs[-1], errors), items.total(errors)
             loss = loss + (sums_gradient * error_sums).sum() + (counts_gradient * error_totals).sum()
         head_gradients = torch.autograd.grad(loss, [sums, *self.encoder.last, *self.critic.parameters])
@@ -189,7 +190,7 @@ class GoalSetStack(GoalSetStackBase):
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, items: Items) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its gradient in the gates (agents, capacity)."""
-        state, gamma, learn = data["after"], self.first.gamma, self.weight > 0
+        state, gamma, learn = data["after"], self.first.gamma, self.learns_slopes
         encoders = [self.encoder_target] if self.share else [self.encoder_target, self.own_encoder_target]
         inputs = items.encoder_inputs(state, self.half)
         hidden = [encoder.hidden(inputs)[-1] for encoder in encoders]

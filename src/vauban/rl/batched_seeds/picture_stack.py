@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,8 @@ class PictureStack(GoalSetStackBase):
     encoder: StackedCNN
     encoder_target: StackedCNN
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         self._stack_networks(StackedCNN)
         self.picture_encoder: GoalImageEncoder = self.first.critic.features_extractor
         self.critic_parameters = [*self.encoder.parameters, *self.critic.parameters]
@@ -47,7 +49,9 @@ class PictureStack(GoalSetStackBase):
         if target_slopes is not None:
             # The squared errors' part of the loss has the gradient of the value's directional derivative along `errors`.
             (cell_gradient,) = torch.autograd.grad(value.sum(), leaf, retain_graph=True)
-            errors = 4 * self.weight / cells.shape[1] * (2 * cell_gradient - target_slopes) * cells
+            errors = (
+                4 / cells.shape[1] * self.goal_weights.view(-1, 1, 1, 1) * (2 * cell_gradient - target_slopes) * cells
+            )
             constant = torch.zeros_like
             changes = torch.cat([constant(state), jvp(errors), constant(data["action"])], dim=-1)
             loss = loss + self.critic.jvp(pair, changes).sum()
@@ -60,7 +64,7 @@ class PictureStack(GoalSetStackBase):
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, cells: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its gradient in the gates, for each cell (agents, batch, side, side)."""
-        gamma, learn = self.first.gamma, self.weight > 0
+        gamma, learn = self.first.gamma, self.learns_slopes
         leaf = cells.clone().requires_grad_(learn)
         with torch.set_grad_enabled(learn):
             features = self._features(self.encoder_target, data["after"], leaf)

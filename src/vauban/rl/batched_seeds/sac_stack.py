@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,8 +31,8 @@ class SACStack(ContinuousActionStack):
             raise unsupported(f"gradient_steps={agent.gradient_steps}: a batched sac makes one update a step")
         return world
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         first = self.first
         self.critics = len(first.critic.q_networks)
         for name, of in self._network_getters():
@@ -72,7 +73,7 @@ class SACStack(ContinuousActionStack):
         return action, (density - torch.log(1 - action.square() + _EPSILON)).sum(-1, keepdim=True)
 
     def update(self, data: dict[str, Tensor], rewards: Tensor) -> None:
-        low, learn = self.world.low_reward, self.weight > 0
+        low, learn = self.world.low_reward, self.learns_slopes
         goal = data["goal"].detach().clone().requires_grad_(learn)
         seen = self.features(data["before"], data["achieved_before"], goal)
         features = seen.detach()
@@ -89,7 +90,7 @@ class SACStack(ContinuousActionStack):
             loss = loss + 0.5 * (value - target).square().mean(dim=(1, 2)).sum()
             if target_slopes is not None:
                 squares = (goal_slopes(value, goal, train=True) - target_slopes).square().sum(-1, keepdim=True)
-                loss = loss + 0.5 * self.weight * (squares * (rewards == low)).mean(dim=(1, 2)).sum()
+                loss = loss + 0.5 * self.weighted((squares * (rewards == low)).mean(dim=(1, 2)))
         optimise(loss, self.critic_parameters, self.critic_optimiser)
 
         least = self._least(self._critics(), torch.cat([features, action], dim=-1))
@@ -99,7 +100,7 @@ class SACStack(ContinuousActionStack):
 
     def _target(self, data: dict[str, Tensor], rewards: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target (agents, batch, 1) and its slopes in the goal (agents, batch, goal)."""
-        learn, gamma = self.weight > 0, self.first.gamma
+        learn, gamma = self.learns_slopes, self.first.gamma
         leaf = data["goal"].detach().clone().requires_grad_(learn)
         with torch.set_grad_enabled(learn):
             ahead = self.features(data["after"], data["achieved"], leaf)

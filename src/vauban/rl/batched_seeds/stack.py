@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +50,8 @@ def unsupported(why: str) -> BadInput:
 class Stack:
     """n agents of one plan with stacked weights, updated in one batch; `agents` are ordinary agents that receive the weights.
 
+    goal_weights: one for each agent, all zero or all above; None is the plan's.
+
     A round is `train_freq` steps of the world and the updates that follow. Where these steps are whole episodes, copies of the
     world take them in parallel, an episode each. All random numbers of a stack come from one generator: its seeds are
     independent, but another number of them gives other curves.
@@ -55,11 +59,14 @@ class Stack:
 
     supported_settings: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        self.agents: list[Any] = [make_agent(plan, seed, "cpu") for seed in seeds]
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        plans = [plan] * len(seeds) if goal_weights is None else [with_weight(plan, one) for one in goal_weights]
+        self.agents: list[Any] = [make_agent(own, seed, "cpu") for own, seed in zip(plans, seeds, strict=True)]
         self.plan, self.first, self.device, self.half = plan, self.agents[0], device, plan.precision == "bf16"
         self.world: World = self.check_plan(plan, self.first)
-        self.weight = float(getattr(self.first, "goal_weight", 0.0))
+        weights = [float(getattr(agent, "goal_weight", 0.0)) for agent in self.agents]
+        self.learns_slopes = max(weights) > 0
+        self.goal_weights = torch.tensor(weights, device=device)
         self.updates_per_round = self.first.gradient_steps
         self.copies, self.moves_per_round = _rounds(self.first.train_freq.frequency, self.world.horizon)
         self.generator = torch.Generator(device).manual_seed(seeds[0])
@@ -83,10 +90,8 @@ class Stack:
             raise unsupported(f"{', '.join(others)}: only {', '.join(sorted(supported))} can be set")
         if callable(agent.learning_rate) or agent.gradient_steps < 1 or agent.train_freq.unit.value != "step":
             raise unsupported("a constant learning_rate, gradient_steps above zero and train_freq in steps are needed")
-        if plan.precision != "fp32" and not world.goal_set:
-            raise BadInput(
-                f"precision {plan.precision} is for encoders of goal sets; {plan.env} has none: leave it out"
-            )
+        if plan.precision == "bf16" and not world.goal_set:
+            raise BadInput(f"precision bf16 is for encoders of goal sets; {plan.env} has none: use fp32 or tf32")
         copies, _ = _rounds(agent.train_freq.frequency, world.horizon)
         hindsight = isinstance(agent.replay_buffer, HerReplayBuffer)
         least = copies * world.horizon if hindsight else 1
@@ -177,6 +182,10 @@ class Stack:
             total += reward
         return success.view(-1, episodes).float().mean(1), total.view(-1, episodes).mean(1)
 
+    def weighted(self, losses: Tensor) -> Tensor:
+        """The sum over agents of each one's loss on slopes (agents,), by its own goal weight."""
+        return (self.goal_weights * losses).sum()
+
     def check_errors(self) -> None:
         """Raise an error that an update could only record on the device."""
 
@@ -262,8 +271,8 @@ class Stack:
 class ContinuousActionStack(Stack):
     """Stack of agents with continuous actions, scaled to [-1, 1], that explore with normal noise."""
 
-    def __init__(self, plan: Plan, seeds: list[int], device: str):
-        super().__init__(plan, seeds, device)
+    def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
+        super().__init__(plan, seeds, device, goal_weights)
         space: Any = self.world.action_space
         low, high = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
         self.low, self.span, self.actions = low, (high - low) / 2, tuple(space.shape)
@@ -281,6 +290,11 @@ class ContinuousActionStack(Stack):
 
     def world_action(self, action: Tensor) -> Tensor:
         return self.low + (action + 1) * self.span
+
+
+def with_weight(plan: Plan, goal_weight: float) -> Plan:
+    """The same plan with another goal weight."""
+    return replace(plan, settings={**plan.settings, "goal_weight": goal_weight})
 
 
 def _rounds(frequency: int, horizon: int) -> tuple[int, int]:
