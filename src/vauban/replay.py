@@ -179,6 +179,12 @@ def run_classifier(
         backend=manifest.backend,
         standardise=None if entry is None else Standardisation.from_json(entry),
     )
+    refuse_other_model(smoothed, manifest)
+    return smoothed
+
+
+def refuse_other_model(smoothed: SmoothedClassifier, manifest: Manifest) -> None:
+    """Refuse a classifier whose model has another fingerprint than that of the run."""
     _, fingerprint = smoothed.identity()
     if fingerprint != manifest.model.sha256 and smoothed.base.fingerprint is None:
         _call_once(smoothed, manifest)
@@ -188,7 +194,6 @@ def run_classifier(
             f"the model has fingerprint {fingerprint[:12]}…; the run is about {manifest.model.sha256[:12]}…: another model, or "
             "other code (give the run's with --model)"
         )
-    return smoothed
 
 
 def _call_once(smoothed: SmoothedClassifier, manifest: Manifest) -> None:

@@ -105,8 +105,7 @@ def test_own_concave_metrics_are_attacked_and_their_certificates_hold() -> None:
     assert (hit & sure).any()
     assert np.allclose(found.distance[hit], g[hit], atol=1e-6)
     assert (found.distance[sure] > np.asarray(certs.radius)[sure]).all()
-    given = (pictures * 255).round().to(torch.uint8).numpy()
-    attacked = vb.attack(smoothed, given, certificates=certs, views=32, seed=0, progress=False)
+    attacked = vb.attack(smoothed, pictures, certificates=certs, views=32, seed=0, progress=False)
     assert attacked.threat == threat
     assert np.isfinite(attacked.distance).any()
     assert not attacked.alarms

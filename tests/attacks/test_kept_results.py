@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from linear_worlds import SMALL, half_space
 
 import vauban as vb
@@ -31,3 +32,20 @@ def test_certificates_of_inputs_with_other_labels_are_refused() -> None:
     certs = smoothed.certify(x, y, n=1_000, seed=1, progress=False)
     with pytest.raises(BadInput, match="another true label here than in the certificates"):
         vb.attack(smoothed, x, 1 - y, certificates=certs, attacks="minimal:steps=2", **SMALL)
+
+
+def test_certificates_of_other_inputs_or_of_another_classifier_are_refused() -> None:
+    """Their alarms would be false."""
+    smoothed, x, _ = half_space()
+    given: dict[str, Any] = {"certificates": smoothed.certify(x, n=1_000, seed=1, progress=False), **SMALL}
+    vb.attack(smoothed, x, attacks="minimal:steps=2", **given)
+    with pytest.raises(BadInput, match=r"not made for this classifier and these inputs.*sha256 differs"):
+        vb.attack(smoothed, x[::-1].copy(), attacks="minimal:steps=2", **given)
+    other, *_ = half_space()
+    with torch.no_grad():
+        other.base.module.weight.mul_(-1)
+    with pytest.raises(BadInput, match=r"not made for this classifier and these inputs \(the model has fingerprint"):
+        vb.attack(other, x, attacks="minimal:steps=2", **given)
+    loud = vb.SmoothedClassifier(smoothed.base, "gaussian:sigma=0.9", num_classes=2)
+    with pytest.raises(BadInput, match=r"not made with gaussian:sigma=0.9"):
+        vb.attack(loud, x, attacks="minimal:steps=2", **given)

@@ -18,11 +18,11 @@ from vauban.certificates import UNIT_RANGE, Certificates
 from vauban.engine.backends.onnx_network import OnnxNetwork
 from vauban.engine.fingerprint import model_fingerprint, model_name
 from vauban.engine.network import BaseClassifier
-from vauban.errors import BadInput
+from vauban.errors import BadInput, Lie
 from vauban.files import arrays_sha256
 from vauban.inputs import Batch, collect, prepare
 from vauban.laws.concave import CONCAVE, ConcaveLaw
-from vauban.replay import run_classifier, run_inputs
+from vauban.replay import refuse_other_model, run_classifier, run_inputs
 from vauban.runs.manifest import Manifest
 from vauban.runs.opened import OpenedRun
 from vauban.runs.run import Run
@@ -114,6 +114,8 @@ def subject_of(
     aim, certs = _aim(classifier, certificates, threat, batch)
     x = batch.inputs.values.float() / levels if levels else batch.inputs.values.float()
     chosen, radius, labels, truth = _matched(batch, certs, target, x)
+    if smoothed and manifest is None and certificates is not None:
+        _refuse_other_subject(classifier, certificates, tuple(batch.shape), data, y)
     chosen = chosen[::every][:limit]
     return Subject(
         target,
@@ -154,6 +156,26 @@ def _classifier(
     if isinstance(classifier.network.source, OnnxNetwork):
         classifier.rows = manifest.compute.rows  # the file may take no other number of views
     return classifier, opened, manifest
+
+
+def _refuse_other_subject(
+    classifier: SmoothedClassifier, certs: Certificates, shape: tuple[int, ...], data: Any, y: Any
+) -> None:
+    """Refuse certificates of another classifier or other inputs, as far as they say: an alarm about them would be false."""
+    if not certs.law.for_shape(shape).same_views(classifier.smoothing.law.for_shape(shape)):
+        raise BadInput(
+            f"the certificates were not made with {classifier.smoothing.spec}: give the smoothed classifier that was certified"
+        )
+    if certs.record is None:  # of bare counts
+        return
+    try:
+        refuse_other_model(classifier, certs.record.manifest)
+        run_inputs(certs.record.manifest, classifier, data, y)
+    except Lie as problem:
+        raise BadInput(
+            f"the certificates were not made for this classifier and these inputs ({problem}): give what was certified, in its "
+            "order and type of number"
+        ) from None
 
 
 def _aim(
