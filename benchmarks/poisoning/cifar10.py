@@ -79,9 +79,9 @@ def settings(args: argparse.Namespace, epochs: float) -> dict[str, Any]:
         "loss": args.loss,
         "epochs": epochs,
         "batch": args.batch,
-        "optimizer": "sgd",
+        "optimizer": args.optimizer,
         "lr": args.lr,
-        "weight_decay": 5e-4,
+        "weight_decay": args.weight_decay,
         "warmup": epochs / 20,
         "precision": "bf16" if args.device.startswith("cuda") else "fp32",
         "device": args.device,
@@ -150,7 +150,7 @@ def heads(args: argparse.Namespace, trunk: Path, how: SelfTraining) -> str:
     solver = "self-training" if how.rounds else "ridge"
     return (
         f"linear:learned={trunk},solver={solver},ridge={how.ridge},rounds={how.rounds},shrink={how.shrink},"
-        f"sharpness={how.sharpness},mirrored=true,pool={args.pool}"
+        f"sharpness={how.sharpness},mirrored=true,crops={args.crops},pool={args.pool}"
     )
 
 
@@ -160,7 +160,7 @@ def chosen(args: argparse.Namespace, trunk: Path, data: Dataset) -> dict[str, Se
     if file.exists():
         return {key: SelfTraining(**one["settings"]) for key, one in json.loads(file.read_text()).items()}
     trainer = HeadTrainer.recipe(
-        data.images.shape[1:], 10, args.device, learned=str(trunk), features="learned", mirrored=True
+        data.images.shape[1:], 10, args.device, learned=str(trunk), features="learned", mirrored=True, crops=args.crops
     )
     features, labels = trainer.features_of(data.images), torch.from_numpy(data.labels).to(args.device)
     held = torch.arange(len(labels), device=args.device) % 10 == 0
@@ -256,7 +256,12 @@ def main() -> None:
     parser.add_argument("--loss", default="simsiam:views=4,side=24")
     parser.add_argument("--epochs", type=float, help="[as many as fit into --seconds]")
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--lr", type=float, default=0.12)
+    parser.add_argument("--weight-decay", type=float, default=5e-4)
+    parser.add_argument(
+        "--crops", type=int, default=0, help="features of so many parts of a picture in each direction [the whole]"
+    )
     parser.add_argument("--pool", type=int, default=20_000)
     parser.add_argument("--partitions", default="50,250,1000")
     parser.add_argument("--dpa", default="", help="numbers of partitions for DPA, such as 250,1000 [none]")

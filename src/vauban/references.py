@@ -46,6 +46,7 @@ REFERENCES = {
     "Chen2021": "Chen, He. Exploring Simple Siamese Representation Learning. CVPR 2021.",
     "Pototzky2022": "Pototzky, Sultan, Schmidt-Thieme. FastSiam: Resource-Efficient Self-supervised Learning on a Single GPU. "
     "GCPR 2022.",
+    "Tong2023": "Tong, Chen, Ma, LeCun. EMP-SSL: Towards Self-Supervised Learning in One Training Epoch. arXiv 2304.03977, 2023.",
     "Touvron2019": "Touvron, Vedaldi, Douze, Jégou. Fixing the Train-Test Resolution Discrepancy. NeurIPS 2019.",
     "Wong2019": "Wong, Schmidt, Kolter. Wasserstein Adversarial Examples via Projected Sinkhorn Iterations. ICML 2019.",
     "Wu2020": "Wu, Wang, Yu. Stronger and Faster Wasserstein Adversarial Attacks. ICML 2020.",

@@ -14,6 +14,8 @@ from vauban.cli import app
 from vauban.data import Dataset
 from vauban.errors import BadInput
 from vauban.models.weights import read_weights
+from vauban.training.augment import WORDS as CROP_WORDS
+from vauban.training.augment import resized_crop
 from vauban.training.augmented_views import WORDS, augmented, recoloured
 from vauban.training.encoder import Encoder
 
@@ -71,6 +73,45 @@ def test_simsiam_is_its_formula_and_no_gradient_passes_the_points() -> None:
         vb.losses.simsiam(torch.rand(1, 4, 6), torch.rand(1, 4, 6))
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 9, 4)])
+def test_the_coding_rate_is_its_formula_gradients_included(shape: tuple[int, int, int]) -> None:
+    """Both ways to write the determinant: fewer pictures than numbers, and more."""
+
+    def slow(z: np.ndarray) -> float:
+        _, b, width = shape
+        unit = z / np.linalg.norm(z, axis=2, keepdims=True)
+        middle = unit.mean(0) / np.linalg.norm(unit.mean(0), axis=1, keepdims=True)
+        rates = [np.linalg.slogdet(np.eye(width) + width / (b * 0.3) * one.T @ one)[1] / 2 for one in unit]
+        return -np.mean(rates) - 20 * np.mean([one[i] @ middle[i] for one in unit for i in range(b)])
+
+    z = np.random.default_rng(0).normal(size=shape)
+    points = torch.tensor(z, requires_grad=True)
+    loss = vb.losses.coding_rate(points, 20.0, 0.3)
+    assert float(loss.detach()) == pytest.approx(slow(z), rel=1e-12)
+    loss.backward()
+    assert points.grad is not None
+    for place in ((0, 0, 0), (1, 2, 3), (1, 4, 1)):
+        step = np.zeros(shape)
+        step[place] = 1e-6
+        assert float(points.grad[place]) == pytest.approx((slow(z + step) - slow(z - step)) / 2e-6, rel=1e-5)
+    same = torch.ones(2, 4, 3)
+    assert vb.losses.coding_rate(same) > vb.losses.coding_rate(
+        torch.eye(4)[:, :3].expand(2, 4, 3) + 0.1
+    )  # one point for all
+    with pytest.raises(BadInput, match="two copies or more"):
+        vb.losses.coding_rate(torch.rand(1, 4, 6))
+
+
+def test_parts_have_the_share_of_the_area_that_is_asked_for() -> None:
+    """A ramp from left to right: the span that a part shows is its width."""
+    ramp = torch.linspace(0, 1, 64).expand(200, 1, 64, 64)
+    for least, most in ((0.25, 0.25), (0.2, 1.0)):
+        crops = resized_crop(ramp, words(200)[:, :CROP_WORDS], least, None, False, most)
+        widths = crops[:, 0, 0, -1] - crops[:, 0, 0, 0]
+        assert (widths**2).min() > 0.7 * least
+        assert (widths**2).max() < 1.4 * most
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_copies_have_the_size_asked_for_and_depend_on_their_own_words(channels: int) -> None:
     x = torch.rand(6, channels, 12, 12)
@@ -111,7 +152,7 @@ def test_brightness_contrast_and_hue_are_what_they_are_called() -> None:
     assert torch.allclose(*lengths, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["simclr:width=8", "simsiam:width=8,views=3,side=6"])
+@pytest.mark.parametrize("loss", ["simclr:width=8", "simsiam:width=8,views=3,side=6", "coding-rate:width=8,views=3"])
 def test_labels_are_never_read(loss: str) -> None:
     """The same weights, bit for bit, for permuted labels and for none."""
     data = pictures()
@@ -191,7 +232,13 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         vb.train(NETWORK, data, loss="simsiam", mixup=0.2)
     with pytest.raises(BadInput, match="leave classifier out"):
         vb.train(NETWORK, data, loss="simclr", classifier=torch.nn.Flatten())
-    for text in ("simclr:temperature=0", "simsiam:views=1", "simclr:least=0"):
+    for text in (
+        "simclr:temperature=0",
+        "simsiam:views=1",
+        "simclr:least=0",
+        "simclr:most=0.1",
+        "coding-rate:epsilon=0",
+    ):
         with pytest.raises(BadInput):
             vb.train(NETWORK, data, loss=text)
     with pytest.raises(BadInput, match="not added to others"):

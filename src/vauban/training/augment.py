@@ -106,12 +106,17 @@ def _mirrored(words: torch.Tensor) -> torch.Tensor:
 
 
 def resized_crop(
-    pictures: torch.Tensor, words: torch.Tensor, least: float, side: int | None = None, mirror: bool = True
+    pictures: torch.Tensor,
+    words: torch.Tensor,
+    least: float,
+    side: int | None = None,
+    mirror: bool = True,
+    most: float = 1.0,
 ) -> torch.Tensor:
-    """Random parts of `least` to all of the area, of aspect ratios from 3/4 to 4/3, sampled bilinearly: float32 [b, c, h, w], or
-    [b, c, side, side]; with `mirror`, mirrored half of the time."""
+    """Random parts of `least` to `most` of the area, of aspect ratios from 3/4 to 4/3, sampled bilinearly: float32 [b, c, h, w],
+    or [b, c, side, side]; with `mirror`, mirrored half of the time."""
     u = uniforms(words[:, :WORDS]).float()
-    area = least + (1 - least) * u[:, 0]
+    area = least + (most - least) * u[:, 0]
     ratio = ((2 * u[:, 1] - 1) * _LOG_RATIO).exp()
     height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
     top, left = (1 - height) * (2 * u[:, 3] - 1), (1 - width) * (2 * u[:, 4] - 1)

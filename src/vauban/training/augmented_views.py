@@ -18,11 +18,17 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 def augmented(
-    pictures: torch.Tensor, words: torch.Tensor, least: float = 0.2, side: int | None = None, mirror: bool = True
+    pictures: torch.Tensor,
+    words: torch.Tensor,
+    least: float = 0.2,
+    side: int | None = None,
+    mirror: bool = True,
+    most: float = 1.0,
 ) -> torch.Tensor:
-    """A copy of each float picture [n, c, h, w] in [0, 1] by its own row of random `words` [n, WORDS]: a part of `least` to all
-    of its area at the size [side, side], mirrored half of the time, with other colours. Pictures have one channel or three."""
-    crops = resized_crop(pictures, words[:, :CROP_WORDS], least, side, mirror)
+    """A copy of each float picture [n, c, h, w] in [0, 1] by its own row of random `words` [n, WORDS]: a part of `least` to
+    `most` of its area at the size [side, side], mirrored half of the time, with other colours. Pictures have one channel or
+    three."""
+    crops = resized_crop(pictures, words[:, :CROP_WORDS], least, side, mirror, most)
     return recoloured(crops, uniforms(words[:, CROP_WORDS:WORDS]).float())
 
 

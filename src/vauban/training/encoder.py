@@ -14,7 +14,7 @@ class Encoder(nn.Module):
     """In evaluation it returns features [n, d] of pictures, the input of the network's last linear layer; in training the
     projections [n, width] of these, followed by predictions of the projections [n, width] if there is a predictor."""
 
-    def __init__(self, network: nn.Module, width: int, predicts: bool, seed: int):
+    def __init__(self, network: nn.Module, width: int, predicts: bool, seed: int, normalised: bool = False):
         super().__init__()
         self.place, last = _last_linear(network)
         self._classes, self.features = last.out_features, last.in_features
@@ -22,7 +22,8 @@ class Encoder(nn.Module):
         _put(network, self.place, nn.Identity())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.projector = _siamese_projector(self.features, width) if predicts else _projector(self.features, width)
+            projector = _siamese_projector if predicts else _normalised_projector if normalised else _projector
+            self.projector = projector(self.features, width)
             self.predictor = _predictor(width) if predicts else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,6 +66,14 @@ def _put(network: nn.Module, place: str, part: nn.Module) -> None:
 
 def _projector(features: int, width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
+
+
+def _normalised_projector(features: int, width: int) -> nn.Module:
+    """Two layers with batch normalisation between them and eight times as wide inside as features, as [Tong2023] has them."""
+    inner = 8 * features
+    return nn.Sequential(
+        nn.Linear(features, inner, bias=False), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, width, bias=False)
+    )
 
 
 def _siamese_projector(features: int, width: int) -> nn.Module:

@@ -10,7 +10,7 @@ from vauban.training.losses.denoising import denoised_stability, mse
 from vauban.training.losses.macer import macer
 from vauban.training.losses.noise import noise
 from vauban.training.losses.patches import patch_deficit, patch_lead
-from vauban.training.losses.self_supervised import simclr, simsiam
+from vauban.training.losses.self_supervised import coding_rate, simclr, simsiam
 from vauban.training.losses.stability import stability
 from vauban.training.losses.type2 import type2
 
@@ -21,6 +21,7 @@ __all__ = [
     "Sum",
     "adversarial",
     "build",
+    "coding_rate",
     "consistency",
     "denoised_stability",
     "macer",

@@ -44,9 +44,30 @@ def simsiam(points: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
     return -cosine_similarity(predictions.float(), others, dim=2).mean()
 
 
+def coding_rate(points: torch.Tensor, weight: float = 200.0, epsilon: float = 0.2) -> torch.Tensor:
+    """Minus the coding rate of a copy's points in the batch, less `weight` times the cosine with the mean point of all copies, in
+    the mean over copies. [Tong2023]
+
+    `points`: [views, b, width], scaled here to length one. The rate, log det(I + width / (b epsilon) Z'Z) / 2 of their matrix
+    Z [b, width], is the larger, the more directions they fill.
+    """
+    if points.dim() != 3 or len(points) < 2:
+        raise BadInput(
+            f"points of shape {tuple(points.shape)}: coding-rate compares two copies or more of each picture [views, b, width]"
+        )
+    unit = normalize(points if points.dtype == torch.float64 else points.float(), dim=2)
+    _, b, width = unit.shape
+    products = unit @ unit.mT if b <= width else unit.mT @ unit  # both have the same determinant with I
+    eye = torch.eye(products.shape[-1], dtype=unit.dtype, device=unit.device)
+    factor = torch.linalg.cholesky_ex(eye + width / (b * epsilon) * products).L
+    rates = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    near = cosine_similarity(unit, unit.mean(0), dim=2).mean()
+    return -rates.mean() - weight * near
+
+
 @dataclass(frozen=True)
 class SelfSupervised(Loss):
-    """A loss of augmented copies: parts of at least `least` of the area, of `side` pixels a side (0: as the picture), mirrored
+    """A loss of augmented copies: parts of `least` to `most` of the area, of `side` pixels a side (0: as the picture), mirrored
     half of the time unless `mirror` is false."""
 
     uses_labels = False
@@ -57,12 +78,13 @@ class SelfSupervised(Loss):
     least: float = 0.2
     side: int = 0
     mirror: bool = True
+    most: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.least <= 1 or self.side < 0:
+        if not 0 < self.least <= self.most <= 1 or self.side < 0:
             raise BadInput(
-                f"least={self.least}, side={self.side}: a share of the area above 0 and up to 1 is needed, and a number of "
-                "pixels from 1, or 0 for the picture's own"
+                f"least={self.least}, most={self.most}, side={self.side}: shares of the area above 0 and up to 1 are needed, the "
+                "smaller one first, and a number of pixels from 1, or 0 for the picture's own"
             )
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
@@ -78,7 +100,9 @@ class SelfSupervised(Loss):
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count, WORDS).flatten(0, 1)
         with torch.no_grad(), torch.autocast(batch.x.device.type, enabled=False):
-            copies = augmented(repeated(batch.pictures, count), words, self.least, self.side or None, self.mirror)
+            copies = augmented(
+                repeated(batch.pictures, count), words, self.least, self.side or None, self.mirror, self.most
+            )
         return copies.contiguous(memory_format=torch.channels_last)
 
     def classification(self, scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
@@ -126,3 +150,31 @@ class SimSiam(SelfSupervised):
     def penalty(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(scores.device.type, enabled=False):
             return simsiam(*scores.chunk(2, dim=2))
+
+
+@LOSSES.register("coding-rate")
+@dataclass(frozen=True)
+class CodingRate(SelfSupervised):
+    """Brings `views` copies of a picture together and keeps the points of a batch apart; it needs few epochs. [Tong2023]"""
+
+    least: float = 0.25
+    most: float = 0.25
+    views: int = 16
+    width: int = 1024
+    weight: float = 200.0
+    epsilon: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.views < 2 or self.width < 1 or not (self.weight > 0 and self.epsilon > 0):
+            raise BadInput(
+                f"coding-rate:views={self.views},width={self.width},weight={self.weight},epsilon={self.epsilon}: two copies or "
+                "more are compared, and the other numbers are above 0"
+            )
+
+    def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
+        return Encoder(network, self.width, predicts=False, seed=seed, normalised=True)
+
+    def penalty(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
+        with torch.autocast(scores.device.type, enabled=False):
+            return coding_rate(scores, self.weight, self.epsilon)

@@ -186,6 +186,25 @@ def test_mirrored_features_do_not_see_which_side_is_left(digits: tuple[Array, Ar
     assert torch.allclose(there, mirrored, atol=1e-4)
 
 
+def test_features_of_parts_are_the_mean_of_each_ones_own(digits: tuple[Array, Array]) -> None:
+    """Parts as they are cut by hand: the corners, of half the height and width, at twice the size."""
+    x, _ = digits
+    network = {"front": "none", "trunk": "resnet18:channels=1,classes=10,width=4"}
+    whole, parts = trainer(**network), trainer(**network, crops=2)
+    whole.prepare(in_order(x))
+    parts.shared.update(whole.shared)
+    trunk, small = whole._trunk(1), torch.from_numpy(x[:3]).float() / 255
+    height, width = small.shape[2] // 2, small.shape[3] // 2
+    corners = [small[:, :, i : i + height, j : j + width] for i in (0, height) for j in (0, width)]
+    with torch.no_grad():
+        mean = sum(trunk(torch.nn.functional.interpolate(one, scale_factor=2, mode="bilinear")) for one in corners) / 4
+    expected = torch.nn.functional.normalize(mean, dim=1) * mean.shape[1] ** 0.5
+    assert torch.allclose(parts.features_of(x[:3]), expected, atol=1e-4)
+    assert not torch.allclose(whole.features_of(x[:3]), expected, atol=1e-2)
+    with pytest.raises(BadInput, match="crops=-1"):
+        trainer(crops=-1)
+
+
 def test_features_that_vauban_train_wrote_are_taken_up(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (24, 3, 8, 8), dtype=np.uint8)
     y = np.arange(24) % 3

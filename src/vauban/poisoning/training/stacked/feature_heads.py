@@ -49,7 +49,8 @@ class HeadTrainer(StackedTrainer):
 
     features: "rotnet", "simclr", or "learned" before, by `vauban train`. learning_epochs, learning_batch, learning_rate,
     learning_augment, temperature: settings of feature learning. trunk: the network that learns, see `new_trunk`; trunk_sha256: of
-    the file it was read from, if it was. mirrored: features are the mean of a picture's and its mirror image's. solver: heads are
+    the file it was read from, if it was. mirrored: features are the mean of a picture's and its mirror image's. crops: of as many
+    parts in each direction, of half the height and width, scaled to the whole size; 0 is the whole picture. solver: heads are
     trained by "adamw", or linear ones fitted in closed form by "ridge" regression on their samples or by "self-training", which
     also learns from `pool` unlabelled pictures; ridge, rounds, shrink, sharpness are settings of `SelfTraining`. shared: the
     learned weights by name; fill it to use features learned before.
@@ -65,6 +66,7 @@ class HeadTrainer(StackedTrainer):
     trunk: str = ""
     trunk_sha256: str = ""
     mirrored: bool = False
+    crops: int = 0
     solver: str = "adamw"
     ridge: float = 0.1
     rounds: int = 10
@@ -84,10 +86,10 @@ class HeadTrainer(StackedTrainer):
             raise BadInput(f"solver={self.solver} fits linear heads, not {self.network}: take --model linear, or adamw")
         if self.solver != "adamw" and self.views < 1:
             raise BadInput(f"solver={self.solver} with views={self.views}: copies are made beforehand, one or more")
-        if min(self.rounds, self.ridge, self.shrink, self.pool - 1) < 0 or not self.sharpness > 0:
+        if min(self.rounds, self.ridge, self.shrink, self.pool - 1, self.crops) < 0 or not self.sharpness > 0:
             raise BadInput(
                 f"ridge={self.ridge}, rounds={self.rounds}, shrink={self.shrink}, sharpness={self.sharpness}, "
-                f"pool={self.pool}: numbers of at least 0 are needed, sharpness above 0 and pool from 1"
+                f"pool={self.pool}, crops={self.crops}: numbers of at least 0 are needed, sharpness above 0 and pool from 1"
             )
 
     @classmethod
@@ -159,9 +161,11 @@ class HeadTrainer(StackedTrainer):
         features, rows = [], _BLOCK[torch.device(self.device).type]
         for start in range(0, len(x), rows):
             block = input_transform(self.front).after(padded(x[start : start + rows], rows))
+            shown = parts_of(block, self.crops)
+            shown += [part.flip(3) for part in shown] if self.mirrored else []
             with torch.no_grad(), self._half_precision():
-                found = trunk(block).float()
-                features.append((found + trunk(block.flip(3)).float()) / 2 if self.mirrored else found)
+                found = sum((trunk(part).float() for part in shown[1:]), start=trunk(shown[0]).float())
+                features.append(found / len(shown))
         out = torch.cat(features)[: len(x)]
         if out.ndim == 4:
             return out
@@ -251,6 +255,25 @@ class HeadTrainer(StackedTrainer):
         lane = torch.zeros(1, dtype=torch.int64, device=self.device)
         u = uniforms(self.seed, lane, "features", step, len(pictures) * chosen.numbers).view(len(pictures), -1)
         return input_transform(self.front).after(chosen.apply(pictures, u))
+
+
+def parts_of(pictures: torch.Tensor, crops: int) -> list[torch.Tensor]:
+    """`crops` x `crops` evenly spread parts of pictures [n, c, h, w], of half the height and width, scaled to the whole size; the
+    pictures themselves for 0."""
+    if not crops:
+        return [pictures]
+    height, width = pictures.shape[2:]
+    tall, wide = max(1, height // 2), max(1, width // 2)
+    tops, lefts = (
+        np.linspace(0, full - part, crops).round().astype(int) for full, part in ((height, tall), (width, wide))
+    )
+    return [
+        functional.interpolate(
+            pictures[:, :, top : top + tall, left : left + wide], size=(height, width), mode="bilinear"
+        )
+        for top in tops
+        for left in lefts
+    ]
 
 
 def _rotation_loss(
