@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,17 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
 def test_what_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite, match="cannot be written"):
         replace_file(tmp_path / "missing" / "file", b"")
+
+
+def test_threads_may_replace_the_same_file(tmp_path: Path) -> None:
+    """Whichever is last: the file is whole, and nobody is told that it cannot be written."""
+    path, contents = tmp_path / "file", [bytes([65 + i]) * 10_000 for i in range(6)]
+
+    def write(content: bytes) -> None:
+        for _ in range(60):
+            replace_file(path, content)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ def replace_file(path: Path, content: bytes) -> None:
     A symbolic link is followed; anything that is not a regular file (a device, a pipe) is written to in place.
     """
     target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = unique_beside(target)
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
@@ -45,6 +46,11 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as problem:
         raise CannotWrite(f"{path} cannot be written: {problem.strerror or problem}") from problem
+
+
+def unique_beside(path: Path) -> Path:
+    """A hidden file beside this one, of a name that no other thread uses, nor a process of this number in another container."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
 
 LOCK = ".lock"
@@ -70,7 +76,7 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, create: bool = True) -> Iterator[None]:
     """Create the folder if it is missing and hold its lock; RunRefused if another process holds it.
 
     The lock file stays, since removing it would let two processes hold locks of the same name. Whoever may still refuse
@@ -78,7 +84,10 @@ def locked(folder: Path) -> Iterator[None]:
     """
     check_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
+        elif not folder.is_dir():
+            raise RunRefused(f"{folder} is not there any more")
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout:

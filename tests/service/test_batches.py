@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from service_world import desk, half_spaces, service
+from waiting import until
 
 from vauban.client import Client, RemoteBatch, ServiceError
 from vauban.data import load
@@ -19,14 +19,6 @@ from vauban.replay import replay
 from vauban.runs.verify import verify_run
 
 PICTURES = np.random.default_rng(5).integers(0, 256, (8, 1, 2, 2), dtype=np.uint8)
-
-
-def until(found: object, seconds: float = 300.0) -> None:
-    """Wait until a function says so."""
-    began = time.monotonic()
-    while not found():  # type: ignore[operator]
-        assert time.monotonic() - began < seconds
-        time.sleep(0.02)
 
 
 def test_a_batch_is_a_run_that_verifies_and_replays(tmp_path: Path) -> None:
@@ -111,17 +103,6 @@ def test_two_replicas_share_a_folder_and_a_batch_is_done_once(tmp_path: Path) ->
             assert seen.wait(300)["decided"] == 8
             assert verify_run(tmp_path / "served" / batch.id / "run").votes == 8_000
             assert seen.claims() == batch.claims()
-
-
-def test_a_batch_that_cannot_be_certified_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with service(tmp_path / "served") as world:
-
-        def broken(*_: object, **__: object) -> None:
-            raise OSError("the disk is on fire")
-
-        monkeypatch.setattr(world.desk.served.smoothed, "certify", broken)
-        with pytest.raises(ServiceError, match="failed on this batch: OSError"):
-            world.client.batch(PICTURES).wait(300)
 
 
 def test_a_half_written_batch_is_no_batch(tmp_path: Path) -> None:

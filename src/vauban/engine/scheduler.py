@@ -191,17 +191,18 @@ class Scheduler:
     def _count(self, blocks: list[_Placed], answer: Answer) -> Iterator[tuple[_Input, Tally, bool]]:
         size, votes = self._sampler.block_size, answer.votes()
         for i, placed in enumerate(blocks):
-            one = placed.of
-            if one.request is None or one.stage_number != placed.stage_number:
-                continue
-            waited = one.sent >= one.sure
-            for counted, more in one.count(placed.start, votes[i * size : (i + 1) * size]):
-                if self._on_votes:
-                    self._on_votes(counted)
-                if more is not None:
-                    yield one, *more
-            if waited:
-                self._place(one)
+            if placed.of.request is not None and placed.of.stage_number == placed.stage_number:
+                yield from self._count_block(placed, votes[i * size : (i + 1) * size])
+
+    def _count_block(self, placed: _Placed, votes: NDArray[np.integer]) -> Iterator[tuple[_Input, Tally, bool]]:
+        one, waited = placed.of, placed.of.sent >= placed.of.sure
+        for counted, more in one.count(placed.start, votes):
+            if self._on_votes:
+                self._on_votes(counted)
+            if more is not None:
+                yield one, *more
+        if waited:
+            self._place(one)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vauban.engine.scheduler import Scheduler, Work, _Input, _Placed
+from vauban.errors import VaubanError
 from vauban.votes import Tally
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class SharedWork(Work):
     caller: Any = None
     urgent: bool = True
     cost: float = 1.0
+
+
+Told = tuple[SharedWork, Tally | VaubanError, bool]
+"""An input, its tally or what is wrong with it, and whether that is its last."""
 
 
 class SharedScheduler(Scheduler):
@@ -78,7 +83,7 @@ class SharedScheduler(Scheduler):
         self._ready = [entry for entry in self._ready if entry[2] is not one]
         heapq.heapify(self._ready)
 
-    def step(self) -> list[tuple[SharedWork, Tally, bool]]:
+    def step(self) -> list[Told]:
         """Cast a few shapes; every tally that was reached, and whether it is its input's last one."""
         most = max(1, min(self._sampler.in_flight, int(_STEP_SECONDS / self._shape_seconds)))
         began = time.monotonic()
@@ -90,7 +95,14 @@ class SharedScheduler(Scheduler):
             self._shape_seconds = (self._shape_seconds + (time.monotonic() - began) / len(shapes)) / 2
         return self._without_ended(found)
 
-    def _without_ended(self, found: list[Any]) -> list[tuple[SharedWork, Tally, bool]]:
+    def _count_block(self, placed: _Placed, votes: Any) -> Iterator[Any]:
+        """As a scheduler of one caller, but what is wrong with an input's votes is its last item and ends no other input."""
+        try:
+            yield from super()._count_block(placed, votes)
+        except VaubanError as problem:
+            yield placed.of, problem, True
+
+    def _without_ended(self, found: list[Any]) -> list[Told]:
         """The same tallies; inputs that had their last one are let go."""
         for work, _, last in found:
             if last:
@@ -125,7 +137,7 @@ class PooledScheduler(SharedScheduler):
         room = len(self._being_cast) < self._most
         return not (room and self._ready) and not (self._being_cast and self._being_cast[0][1].done())
 
-    def step(self) -> list[tuple[SharedWork, Tally, bool]]:
+    def step(self) -> list[Told]:
         """Count shapes that are cast and compose new ones; every tally that was reached, and whether it is its input's last."""
         found = []
         while self._being_cast and self._being_cast[0][1].done():

@@ -56,9 +56,11 @@ def _images(run: OpenedRun, data: Any) -> tuple[NDArray[Any], list[str]]:
     from vauban.data import load
 
     own = run.manifest.data
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        whole = _selected(own) if data is None else load(data, stream=True) if isinstance(data, str) else data
+    whole = data
+    if data is None or isinstance(data, str):  # not in a service: filters of warnings belong to the whole process
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = _selected(own) if data is None else load(data, stream=True)
     if isinstance(run, Run):
         check_data(own, whole)
     elif own.sha256 is None or whole.fingerprint() != own.sha256:

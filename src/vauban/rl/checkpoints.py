@@ -16,12 +16,13 @@ from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from vauban.errors import BadInput, CannotWrite
+from vauban.files import unique_beside
 from vauban.rl.envs import WorldVecEnv
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write tensors and plain values to `path`; a reader sees the old file or the new one and nothing between."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = unique_beside(path)
     try:
         try:
             with open(part, "wb") as file:

@@ -302,8 +302,7 @@ def _add_runs(api: FastAPI, desk: Desk) -> None:
         state: Annotated[Literal["done", "failed", "cancelled", "running", "waiting"] | None, Query()] = None,
     ) -> dict[str, Any]:
         """Runs of the service, the newest first."""
-        found = [entry.describe() for entry in reversed(desk.folder.entries())]
-        return {"runs": [one for one in found if state in (None, one["state"])][:limit]}
+        return {"runs": [one for one in desk.folder.described() if state in (None, one["state"])][:limit]}
 
     @api.get("/runs/{id}", response_model=RunState, responses=problems(404, 422))
     def run(id: RunId) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vauban.engine.scheduler import VotingJob
-from vauban.errors import RunRefused, VaubanError
+from vauban.errors import Lie, RunRefused, VaubanError
 from vauban.files import locked
 from vauban.runs import manifest as manifests
 from vauban.service.folder import Entry, ServiceFolder
@@ -25,6 +25,7 @@ from vauban.votes import BallotVotes
 LOG = logging.getLogger("vauban.service")
 
 _LOOK_SECONDS = 2.0  # between two looks for batches that another process left
+_ATTEMPTS, _PAUSE = 5, 2.0  # of a batch that fails, and the seconds before the second; the pause doubles
 _WRITE_SECONDS = 1.0  # between two notes of progress
 
 
@@ -38,7 +39,15 @@ class Batches:
     def __init__(self, served: Served, voting: SharedVoting, folder: ServiceFolder, on: str | None = None):
         self._served, self._voting, self._folder, self._on = served, voting, folder, on
         self._wake, self._closing = threading.Event(), threading.Event()
+        self._failures: dict[
+            str, tuple[int, float]
+        ] = {}  # how often a batch failed here, and when it may be tried again
         self._thread = threading.Thread(target=self._loop, name="batches", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, as long as nobody closed it."""
+        return self._closing.is_set() or self._thread.is_alive()
 
     def start(self) -> None:
         """Begin with batches that were left."""
@@ -58,20 +67,32 @@ class Batches:
     def _loop(self) -> None:
         while not self._closing.is_set():
             self._wake.clear()
-            if not any(self._try(entry) for entry in self._folder.entries() if not self._closing.is_set()):
+            if not self._took_one():
                 self._wake.wait(_LOOK_SECONDS)
 
-    def _try(self, entry: Entry) -> bool:
-        """Work on a batch, unless it is closed or another process works on it; whether this one did."""
+    def _took_one(self) -> bool:
+        """Work on the first batch that can be worked on; whether there was one. Nothing that goes wrong ends the thread."""
         try:
-            if not entry.open:
+            return any(self._try(entry) for entry in self._folder.entries() if not self._closing.is_set())
+        except Exception:  # the folder cannot be read now
+            LOG.exception("batches wait")
+            return False
+
+    def _try(self, entry: Entry) -> bool:
+        """Work on a batch, unless it is closed, another process works on it, or it failed a moment ago; whether this one did."""
+        try:
+            if time.monotonic() < self._failures.get(entry.id, (0, 0.0))[1] or not entry.open:
                 return False
-            with locked(entry.path):
+            with locked(entry.path, create=False):
                 if not entry.open or not self._fits(entry):
                     return False
                 self._work(entry)
                 return True
         except RunRefused:
+            return False
+        except Exception:  # its files cannot be read or written now, or somebody is removing it
+            LOG.exception("batch %s waits", entry.id)
+            self._failures[entry.id] = (0, time.monotonic() + _PAUSE)
             return False
 
     def _fits(self, entry: Entry) -> bool:
@@ -92,11 +113,16 @@ class Batches:
             self._certify(entry)
         except (Cancelled, Stopping):
             return
-        except VaubanError as problem:
-            entry.fail(str(problem))
         except Exception as problem:
-            LOG.exception("batch %s", entry.id)
-            entry.fail(f"the service failed on this batch: {type(problem).__name__}")
+            own = isinstance(problem, VaubanError)
+            detail = str(problem) if own else f"the service failed on this batch: {type(problem).__name__}"
+            times = self._failures.get(entry.id, (0, 0.0))[0] + 1
+            LOG.warning("batch %s, attempt %d of %d: %s", entry.id, times, _ATTEMPTS, detail, exc_info=not own)
+            if times < _ATTEMPTS and not isinstance(problem, Lie | RunRefused):
+                # a disk, a cluster or the input of another caller may be the cause; votes are kept
+                self._failures[entry.id] = (times, time.monotonic() + _PAUSE * 2 ** (times - 1))
+            else:
+                entry.fail(detail)
 
     def _certify(self, entry: Entry) -> None:
         inputs, labels = entry.inputs()

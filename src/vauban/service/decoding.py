@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -159,7 +158,8 @@ def read_array(body: bytes, kinds: set[str]) -> tuple[NDArray[Any], bytes]:
 def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) -> NDArray[np.uint8]:
     """A picture as uint8 [channels, height, width], scaled to fit and cropped in the middle.
 
-    Only the decoder of the declared type is tried, and its size is checked before its pixels are decoded.
+    Only the decoder of the declared type is tried, and its size is checked before its pixels are decoded. Filters of warnings are
+    left as they are: they belong to the whole process, and requests are read in many threads.
     """
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise BadInput(f"a picture for inputs of shape {shape}: send numbers, as {JSON} or {NPY}")
@@ -168,23 +168,23 @@ def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) ->
     except ImportError:
         raise MissingExtra("Pillow", "serve", "reading pictures") from None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with Image.open(io.BytesIO(body), formats=[PICTURES[kind]]) as picture:
-                width, height = picture.size
-                if width * height > pixels:
-                    raise TooLarge(f"a picture of {width} x {height} pixels: at most {pixels} are read")
-                if getattr(picture, "n_frames", 1) != 1:
-                    raise BadInput("a picture with several frames: one is needed")
-                if picture.mode[0] in "IF" or ";16" in str(getattr(picture, "tile", "")):
-                    raise BadInput("a picture with more than 8 bits for each value: save it with 8")
-                fitted = picture.convert("L" if shape[0] == 1 else "RGB")
-                if fitted.size != (shape[2], shape[1]):
-                    fitted = ImageOps.fit(fitted, (shape[2], shape[1]), Image.Resampling.BILINEAR)
-                values = np.asarray(fitted, np.uint8)
+        with Image.open(io.BytesIO(body), formats=[PICTURES[kind]]) as picture:
+            width, height = picture.size
+            if width * height > min(
+                pixels, Image.MAX_IMAGE_PIXELS or pixels
+            ):  # above its own limit Pillow may only warn
+                raise TooLarge(f"a picture of {width} x {height} pixels: at most {pixels} are read")
+            if getattr(picture, "n_frames", 1) != 1:
+                raise BadInput("a picture with several frames: one is needed")
+            if picture.mode[0] in "IF" or ";16" in str(getattr(picture, "tile", "")):
+                raise BadInput("a picture with more than 8 bits for each value: save it with 8")
+            fitted = picture.convert("L" if shape[0] == 1 else "RGB")
+            if fitted.size != (shape[2], shape[1]):
+                fitted = ImageOps.fit(fitted, (shape[2], shape[1]), Image.Resampling.BILINEAR)
+            values = np.asarray(fitted, np.uint8)
     except BadInput:
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # Pillow's own limit, which it checks first
+    except Image.DecompressionBombError:  # far above Pillow's own limit, which it checks first
         own = Image.MAX_IMAGE_PIXELS or pixels
         raise TooLarge(f"a picture of more than {own} pixels: at most {min(own, pixels)} are read") from None
     except UnidentifiedImageError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from vauban.methods import CertifySettings, method_for
 from vauban.report.wording import unit_of
 from vauban.runs.manifest import threat_entries
 from vauban.service.batches import Batches
-from vauban.service.folder import Full, ServiceFolder, progress_bytes
+from vauban.service.folder import RUNNING, WAITING, Full, ServiceFolder, progress_bytes
 from vauban.service.growing import Event
 from vauban.service.metrics import Metrics
 from vauban.service.served import Served
@@ -63,11 +64,18 @@ class Desk:
         self.voting = SharedVoting(self.metrics.votes.inc, workers)
         self.folder = ServiceFolder(folder, self.limits.kept)
         self.batches = Batches(served, self.voting, self.folder, on)
-        self.problem: str | None = None
-        self._started = False
+        self._problem: str | None = None
+        self._started, self._taking = False, threading.Lock()
         self._classes = classes or tuple(map(str, range(served.smoothed.num_classes)))
         self.in_progress = 0
         self._request_seconds = 1.0
+
+    @property
+    def problem(self) -> str | None:
+        """Why requests are not answered; None if all is well."""
+        if self._problem is None and self._started and not (self.voting.alive and self.batches.alive):
+            return "a thread of the service has ended: its log says why; start it again, and batches are resumed"
+        return self._problem
 
     def start(self) -> None:
         """Check the model, begin to vote, and resume batches; once, whoever calls it."""
@@ -85,6 +93,7 @@ class Desk:
 
     def close(self) -> None:
         """Stop; batches are resumed by the next start."""
+        self._started = False
         self.batches.close()
         self.voting.close()
 
@@ -113,9 +122,9 @@ class Desk:
             try:
                 await asyncio.wrap_future(self.voting.call(self._check))
             except VaubanError as problem:
-                self.problem = f"the model failed its checks: {problem}"
-                LOG.error(self.problem)
-                raise Unwell(self.problem) from None
+                self._problem = f"the model failed its checks: {problem}"
+                LOG.error(self._problem)
+                raise Unwell(self._problem) from None
 
     def _check(self) -> None:
         if self.served.due:
@@ -145,7 +154,7 @@ class Desk:
         try:
             progress = {"progress.json": progress_bytes(decided=1, votes=content["votes"])}
             return {"id": self.folder.create("certify", settings, 1, progress, content["files"]).id}
-        except VaubanError as problem:
+        except (VaubanError, OSError) as problem:
             return {"id": None, "detail": str(problem)}
 
     def batch_settings(
@@ -167,9 +176,12 @@ class Desk:
         """Take a batch in."""
         if self.problem is not None:
             raise Unwell(self.problem)
-        if self.open_batches() >= self.limits.batches:
-            raise Full(f"{self.limits.batches} batches are waiting or running, and no more are taken: ask again later")
-        entry = self.folder.create("batch", settings, inputs, arrays)
+        with self._taking:
+            if self.open_batches() >= self.limits.batches:
+                raise Full(
+                    f"{self.limits.batches} batches are waiting or running, and no more are taken: ask again later"
+                )
+            entry = self.folder.create("batch", settings, inputs, arrays)
         self.batches.wake()
         return entry.describe()
 
@@ -187,7 +199,7 @@ class Desk:
 
     def open_batches(self) -> int:
         """How many batches are waiting or running."""
-        return sum(entry.open for entry in self.folder.entries())
+        return sum(one["kind"] == "batch" and one["state"] in (RUNNING, WAITING) for one in self.folder.described())
 
     def about(self) -> dict[str, Any]:
         """What the service answers with."""

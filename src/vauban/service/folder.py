@@ -16,8 +16,11 @@ import json
 import os
 import re
 import secrets
+import shutil
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from vauban.runs.store import PICTURE, SEAL
 ID = re.compile(r"[0-9a-f]{32}")
 DONE, FAILED, CANCELLED, RUNNING, WAITING = STATES = ("done", "failed", "cancelled", "running", "waiting")
 
+_ABANDONED = 3600.0  # seconds after which nobody writes a new run any more
 _FRESH = 10.0  # seconds after which a batch whose progress is not written any more is waiting
 
 
@@ -79,8 +83,8 @@ class Entry:
 
     @property
     def open(self) -> bool:
-        """Whether votes are still to be cast."""
-        return self.state in (RUNNING, WAITING)
+        """Whether it is a batch whose votes are still to be cast."""
+        return self.state in (RUNNING, WAITING) and self.request["kind"] == "batch"
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -149,13 +153,29 @@ class ServiceFolder:
     """The folder that holds a service's runs, at most `most` of them."""
 
     def __init__(self, root: Path, most: int):
-        self.root, self._most = root, most
+        self.root, self._most, self._creating = root, most, threading.Lock()
         root.mkdir(parents=True, exist_ok=True)
+        for left in root.glob(".new-*"):  # by a process that was killed while it took a run in
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(left)
 
     def entries(self) -> list[Entry]:
-        """Every run, the oldest first."""
-        found = [Entry(path.name, path) for path in self.root.iterdir() if ID.fullmatch(path.name)]
-        return sorted(found, key=lambda entry: (entry.path.stat().st_ctime, entry.id))
+        """Every run, the oldest first; those that somebody is removing are left out."""
+        found = []
+        for path in self.root.iterdir():
+            if ID.fullmatch(path.name) and (path / "request.json").is_file():
+                with suppress(FileNotFoundError):
+                    found.append((path.stat().st_ctime, path.name, path))
+        return [Entry(id, path) for _, id, path in sorted(found)]
+
+    def described(self) -> list[dict[str, Any]]:
+        """The state of every run, the newest first; those that cannot be read are left out."""
+        found = []
+        for entry in reversed(self.entries()):
+            with suppress(VaubanError, OSError):  # removed meanwhile, or damaged
+                found.append(entry.describe())
+        return found
 
     def entry(self, id: str) -> Entry:
         """The run of this ID."""
@@ -173,11 +193,13 @@ class ServiceFolder:
         run: Mapping[str, str] | None = None,
     ) -> Entry:
         """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished."""
-        if sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name)) >= self._most:
-            raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
         id = secrets.token_hex(16)
         new = self.root / f".new-{id}"
-        new.mkdir()
+        with self._creating:
+            taken = sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name.removeprefix(".new-")))
+            if taken >= self._most:
+                raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
+            new.mkdir()
         request = {"kind": kind, "settings": dict(settings), "inputs": inputs, "created": round(time.time(), 3)}
         for name, content in {**files, "request.json": json_bytes(request)}.items():
             replace_file(new / name, content)

@@ -135,6 +135,11 @@ class SampledLane(Lane):
             ticket = work.caller
             if ticket not in self._left:
                 continue
+            if isinstance(tally, VaubanError):  # of this input alone: others go on
+                self.forget(ticket)
+                ticket.cancelled = True
+                ticket.tell(tally)
+                continue
             if last:
                 self._works[ticket].discard(work)
             ticket.tell((tally.input, tally, last))
@@ -183,11 +188,16 @@ class ExactLane(Lane):
     def step(self) -> int:
         counted = 0
         for ticket, run in list(self._runs.items()):
-            item = next(run, None)
-            if item is None:
-                self.forget(ticket)
-            else:
+            item: Item | Exception | None
+            try:
+                item = next(run, None)
+            except Exception as problem:  # of this job alone: others go on
+                item = problem
+            if isinstance(item, tuple):
                 counted += len(item[1].votes)  # type: ignore[arg-type]
+            else:
+                self.forget(ticket)
+                ticket.cancelled = True
             ticket.tell(item)
         return counted
 
@@ -211,6 +221,11 @@ class SharedVoting:
         self._on_votes, self.threads = on_votes, torch.get_num_threads()
         self._device = torch.device("cpu")
         self._thread = threading.Thread(target=self._loop_there, name="voting", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the voting thread runs, as long as nobody closed it."""
+        return self._closing or self._thread.is_alive()
 
     def start(self, network: Network) -> None:
         """Begin to cast votes with this network."""
