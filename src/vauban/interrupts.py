@@ -28,3 +28,17 @@ def interruptible() -> Iterator[Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Context in which SIGTERM is as Ctrl-C, so that no process that was begun stays behind; in the main thread alone."""
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -304,3 +305,40 @@ def test_a_training_that_is_killed_goes_on_from_its_last_checkpoint(
     one, two = (load_agent(folder, plan().algo, plan().env, 0) for folder in (tmp_path, whole))
     for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_training_killed_between_its_agents_goes_on_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One seed is complete, the others are not, and no checkpoint was due before."""
+    open_run(tmp_path, plan(), "x")
+    own, published = loop.publish_agent, []
+
+    def killed(curve: Path) -> None:
+        if published:
+            raise RuntimeError("killed")
+        published.append(curve)
+        own(curve)
+
+    monkeypatch.setattr(loop, "publish_agent", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        train_batched(tmp_path, plan(), [0, 1], device="cpu")
+    monkeypatch.setattr(loop, "publish_agent", own)
+    assert [path.name for path in tmp_path.glob("seed-?.zip")] == ["seed-0.zip"]
+    rows = read_rows(curve_file(tmp_path, 1))
+    assert train_batched(tmp_path, plan(), [0, 1], device="cpu")
+    assert read_rows(curve_file(tmp_path, 1)) == rows
+    assert load_agent(tmp_path, plan().algo, plan().env, 1).num_timesteps == plan().steps
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_agents_made_in_several_threads_are_those_made_alone() -> None:
+    """Stable-Baselines3 seeds the generators of the whole process and draws first weights from them."""
+
+    def weights(_: object = None) -> torch.Tensor:
+        stack: Any = stack_of(plan(net_arch=[256, 256]), [0, 1, 2], "cpu")
+        return torch.cat([p.detach().flatten() for agent in stack.agents for p in agent.policy.parameters()])
+
+    alone = weights()
+    with ThreadPoolExecutor(3) as pool:
+        assert all(torch.equal(found, alone) for found in pool.map(weights, range(9)))

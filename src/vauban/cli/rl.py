@@ -80,6 +80,7 @@ def train(
     import os
 
     from vauban.errors import BadInput
+    from vauban.files import locked
     from vauban.rl.batched_seeds import check_batched, train_batched
     from vauban.rl.curves import read_run
     from vauban.rl.recipes import make_agent, read_settings
@@ -106,7 +107,7 @@ def train(
         make_agent(plan, 0, where)
     open_run(out, plan, label or (f"{algo}, alpha {own['goal_weight']:g}" if "goal_weight" in own else algo))
     at_once = min(seeds, jobs or len(os.sched_getaffinity(0)))
-    with common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as on_progress:
+    with locked(out), common.progress(f"training {algo}", seeds * plan.steps, "steps", json) as on_progress:
         if together:
             done = train_batched(out, plan, list(range(seeds)), device=where, on_progress=on_progress)
         else:

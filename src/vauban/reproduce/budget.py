@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from vauban.errors import BadInput
 
@@ -57,6 +58,9 @@ def within(seconds: float | None, spent: threading.Event) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        with suppress(KeyboardInterrupt):  # what was done inside is done: an interrupt that is on its way ends here
+            timer.join()
+            time.sleep(0)
         signal.signal(signal.SIGINT, before)
 
 

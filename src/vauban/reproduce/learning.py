@@ -6,13 +6,14 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vauban.errors import BadInput
+from vauban.files import locked
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.made_by import commands_of_agents, matches, options_text
 from vauban.reproduce.naming import file_name
@@ -169,11 +170,13 @@ def _train(trainings: Sequence[Training], options: Any) -> None:
         return
     together = options.device.startswith("cuda") and not any(_is_robot(one) for one in missing)
     plans = [one.candidate.plan(together) for one in missing]
-    for one, plan in zip(missing, plans, strict=True):
-        open_run(one.folder, plan, one.candidate.label)
     total = sum(plan.steps * len(one.seeds) for one, plan in zip(missing, plans, strict=True))
     options.say(f"{len(missing)} trainings, {total:,} steps")
-    with _bar(options, total) as on_progress:
+    with ExitStack() as held:
+        for one, plan in zip(missing, plans, strict=True):
+            open_run(one.folder, plan, one.candidate.label)
+            held.enter_context(locked(one.folder))
+        on_progress = held.enter_context(_bar(options, total))
         run = _train_together if together else _train_apart
         if not run(missing, plans, options, on_progress):
             raise KeyboardInterrupt
@@ -208,6 +211,7 @@ def _train_together(missing: Sequence[Training], plans: Sequence[Plan], options:
     import torch
 
     from vauban.engine.network import in_precision
+    from vauban.interrupts import interruptible
     from vauban.rl.batched_seeds import train_jobs_batched
 
     stop, lock = threading.Event(), threading.Lock()
@@ -219,20 +223,15 @@ def _train_together(missing: Sequence[Training], plans: Sequence[Plan], options:
     def train(jobs: Sequence[Job]) -> bool:
         return stop.is_set() or train_jobs_batched(jobs, device=options.device, on_progress=report, stop=stop.is_set)
 
-    with (
-        in_precision(
-            plans[0].precision, torch.device(options.device)
-        ),  # of the whole process: no thread restores it last
-        ThreadPoolExecutor(options.jobs or _PROGRAMS_AT_ONCE) as pool,
-    ):
+    # Signals and the precision are of the whole process: threads of the pool can do nothing about the one, and would restore
+    # the other in any order.
+    precision = in_precision(plans[0].precision, torch.device(options.device))
+    with interruptible() as asked, precision, ThreadPoolExecutor(options.jobs or _PROGRAMS_AT_ONCE) as pool:
         futures = [pool.submit(train, jobs) for jobs in _programs(missing, plans)]
         try:
-            while wait(futures, timeout=1.0, return_when=FIRST_EXCEPTION).not_done:
+            while wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION).not_done and not asked.is_set():
                 if any(future.done() and future.exception() for future in futures):
                     break
-        except KeyboardInterrupt:
-            stop.set()
-            return False
         finally:
             stop.set()
         for future in futures:

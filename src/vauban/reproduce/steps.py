@@ -19,6 +19,7 @@ import numpy as np
 
 from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
 from vauban.files import read_json, sha256, write_json
+from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
 
@@ -331,12 +332,13 @@ def _run_command(words: list[str], quiet: bool) -> None:
     if words[0] != "vauban":
         raise BadInput(f"the command {shlex.join(words)!r} is none of Vauban: an entry calls vauban …")
     out = subprocess.DEVNULL if quiet else None
-    started = subprocess.Popen([sys.executable, "-m", "vauban", *words[1:]], stdout=out, start_new_session=True)
-    try:
-        code = started.wait()
-    except KeyboardInterrupt:
-        started.send_signal(signal.SIGINT)
-        started.wait()
-        raise
+    with sigterm_as_interrupt():
+        started = subprocess.Popen([sys.executable, "-m", "vauban", *words[1:]], stdout=out, start_new_session=True)
+        try:
+            code = started.wait()
+        except KeyboardInterrupt:
+            started.send_signal(signal.SIGINT)
+            started.wait()
+            raise
     if code != 0:
         raise VaubanError(f"{shlex.join(words)} ended with exit code {code}: what it printed above says why")

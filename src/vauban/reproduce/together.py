@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vauban.errors import Incomplete
+from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.budget import interrupt_main
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.running import Options, adapted, steps_of
@@ -62,7 +62,7 @@ def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[
     def left() -> float:
         return float("inf") if end is None else end - time.monotonic()
 
-    with _stopped_by_sigterm():
+    with sigterm_as_interrupt():
         try:
             while (waiting and left() > _LEAST) or running:
                 while waiting and len(running) < jobs and left() > _LEAST:
@@ -114,24 +114,19 @@ def _stop(processes: Sequence[subprocess.Popen[str]]) -> None:
             time.sleep(0.1)
 
 
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Context in which SIGTERM is as Ctrl-C, so that no process stays behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _repeat(process: subprocess.Popen[str], name: str, say: Callable[[str], None]) -> threading.Thread:
     """Say every line that a process prints, with its name before it."""
     lines = process.stderr
     assert lines is not None
 
     def read() -> None:
-        for line in lines:
-            say(f"{name}: {line.rstrip()}")
+        heard = True
+        for line in lines:  # to the end, also when nobody can be told any more: a full pipe would stop the process
+            try:
+                if heard:
+                    say(f"{name}: {line.rstrip()}")
+            except Exception:
+                heard = False
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

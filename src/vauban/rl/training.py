@@ -211,8 +211,18 @@ def _resume(curve: Path, plan: Plan, seed: int, device: str, tensorboard: str | 
 
 def save_agent(agent: Any, curve: Path) -> None:
     """Write a trained agent beside its curve as Stable-Baselines3 does, and the archive's SHA-256 to `seed-N.json`."""
+    write_agent(agent, curve)
+    publish_agent(curve)
+
+
+def write_agent(agent: Any, curve: Path) -> None:
+    """Write a trained agent to a file that `publish_agent` gives its name."""
+    agent.save(curve.with_suffix(".part.zip"))
+
+
+def publish_agent(curve: Path) -> None:
+    """Let a trained agent that is written be there; from now on its seed is complete."""
     archive, part = curve.with_suffix(".zip"), curve.with_suffix(".part.zip")
-    agent.save(part)
     archive.unlink(missing_ok=True)
     replace_file(_record_file(curve), json.dumps({"sha256": _digest(part)}).encode() + b"\n")
     os.replace(part, archive)

@@ -34,7 +34,8 @@ from vauban.rl.training import (
     append_row,
     evaluation_seed,
     is_complete,
-    save_agent,
+    publish_agent,
+    write_agent,
     write_rows,
 )
 
@@ -162,8 +163,13 @@ def train_jobs_batched(
                 train_round()
             steps += stack.steps_per_round
         stack.copy_to_agents(steps)
+        _save_checkpoint(
+            jobs, stack, steps, time.perf_counter() - started
+        )  # a seed that is complete is never trained again
     for job, agent in zip(jobs, stack.agents, strict=True):
-        save_agent(agent, job.curve)
+        write_agent(agent, job.curve)
+    for job in jobs:
+        publish_agent(job.curve)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ class DeviceNormals:
         return torch.randn(size, dtype=torch.float64, device=self.device, generator=self.generator)
 
 
+_making = threading.Lock()  # an agent seeds the generators of the whole process and draws its first weights from them
 _COMMON_SETTINGS = (
     "goal_weight",
     "batch_size",
@@ -61,7 +63,8 @@ class Stack:
 
     def __init__(self, plan: Plan, seeds: list[int], device: str, goal_weights: Sequence[float] | None = None):
         plans = [plan] * len(seeds) if goal_weights is None else [with_weight(plan, one) for one in goal_weights]
-        self.agents: list[Any] = [make_agent(own, seed, "cpu") for own, seed in zip(plans, seeds, strict=True)]
+        with _making:
+            self.agents: list[Any] = [make_agent(own, seed, "cpu") for own, seed in zip(plans, seeds, strict=True)]
         self.plan, self.first, self.device, self.half = plan, self.agents[0], device, plan.precision == "bf16"
         self.world: World = self.check_plan(plan, self.first)
         weights = [float(getattr(agent, "goal_weight", 0.0)) for agent in self.agents]

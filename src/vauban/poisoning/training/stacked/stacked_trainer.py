@@ -173,7 +173,8 @@ class StackedTrainer:
             pictures = channels_last(transform.after(before))
             self._transformed[key] = pictures
             if len(self._transformed) > _CACHED_BLOCKS:
-                self._transformed.pop(next(iter(self._transformed)), None)
+                oldest = list(self._transformed)[0]  # noqa: RUF015 - other threads may add one, which ends an iteration
+                self._transformed.pop(oldest, None)
         x = pictures.expand(self.group, -1, -1, -1, -1)
         scores = self.forward(weights, x)
         return (scores + self.forward(weights, x.flip(3))) / 2 if self.mirror else scores
