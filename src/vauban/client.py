@@ -27,6 +27,7 @@ from vauban.errors import BadInput, RunRefused, VaubanError
 
 __all__ = ["Client", "RemoteBatch", "RemoteCertificate", "ServiceError"]
 
+_AWAY, _RESTART_SECONDS = (0, 502, 503), 120.0  # answers of a service that is started again, and how long that may take
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9]+)?")
 _ENDINGS = {
     ".png": "image/png",
@@ -186,9 +187,18 @@ class RemoteBatch:
         return self.client._json("GET", f"/runs/{self.id}")
 
     def wait(self, seconds: float | None = None, every: float = 0.5) -> dict[str, Any]:
-        """Wait until it is done; its state. A batch that failed or was cancelled raises."""
-        began = time.monotonic()
-        while (found := self.state)["state"] in ("waiting", "running"):
+        """Wait until it is done; its state. A batch that failed or was cancelled raises; a service that is started again in the
+        meantime does not."""
+        began = heard = time.monotonic()
+        while True:
+            try:
+                found = self.state
+                heard = time.monotonic()
+                if found["state"] not in ("waiting", "running"):
+                    break
+            except ServiceError as problem:
+                if problem.status not in _AWAY or time.monotonic() - heard > _RESTART_SECONDS:
+                    raise
             if seconds is not None and time.monotonic() - began > seconds:
                 raise ServiceError(200, f"batch {self.id} is not done after {seconds:g} s: wait longer, or cancel it")
             time.sleep(every)

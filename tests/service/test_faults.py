@@ -1,6 +1,8 @@
 """What goes wrong with one input, one file or one moment ends nobody else's request, and no batch for good."""
 
+import gzip
 import shutil
+import socket
 import threading
 import warnings
 from collections.abc import Callable
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -15,10 +18,10 @@ import torch
 from service_world import BRIGHT, half_spaces, service
 from waiting import until
 
-from vauban.client import ServiceError
+from vauban.client import Client, ServiceError
 from vauban.errors import CannotWrite, Lie
 from vauban.runs.verify import verify_run
-from vauban.service import batches
+from vauban.service import batches, connections
 from vauban.service.folder import Entry
 from vauban.service.settings import Limits
 
@@ -188,16 +191,124 @@ def test_no_more_batches_are_taken_than_the_limit_however_many_ask_at_once(tmp_p
         assert sorted(answers) == [202] * 2 + [429] * 10
 
 
-def test_a_record_that_cannot_be_kept_is_still_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_loses_no_certificate_and_names_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with service(tmp_path) as world:
 
         def broken(*_: Any) -> None:
-            raise OSError("input/output error")
+            raise OSError(5, "input/output error")
 
-        monkeypatch.setattr(world.desk.folder, "create", broken)
-        answer = world.client.certify(BRIGHT, votes=100, keep=True)
-        assert answer.id is None
-        assert answer.votes >= 100
+        with monkeypatch.context() as patched:
+            patched.setattr("vauban.service.folder.os.rename", broken)
+            answer = world.client.certify(BRIGHT, votes=100, keep=True)
+            assert answer.id is None
+            assert answer.votes >= 100
+            with pytest.raises(ServiceError, match="503.*cannot write to its folder") as refused:
+                world.client.batch(PICTURES)
+            assert str(tmp_path) not in str(refused.value)
+        assert list(tmp_path.iterdir()) == []
+        assert world.client.certify(BRIGHT, votes=100, keep=True).id is not None
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_batch_waits_for_a_service_of_the_classifier_that_accepted_it(tmp_path: Path) -> None:
+    with service(tmp_path) as world:
+        world.desk.batches.close()
+        accepted = world.client.batch(PICTURES, n=1_000).id
+    with service(tmp_path, smoothing="gaussian:sigma=0.5") as world:
+        own = world.client.batch(PICTURES, n=1_000)
+        own.wait(300)
+        states = {run.id: run.state["state"] for run in world.client.runs()}
+        assert states == {own.id: "done", accepted: "waiting"}
+    with service(tmp_path) as world:
+        (waiting,) = [run for run in world.client.runs() if run.id == accepted]
+        waiting.wait(300)
+        assert "sigma=0.25" in (tmp_path / accepted / "run/manifest.json").read_text()
+
+
+def test_waiting_for_a_batch_outlasts_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with service(tmp_path) as world:
+        batch = world.client.batch(PICTURES, n=1_000)
+        batch.wait(300)
+        own, away = Client._once, [True, True]
+
+        def restarted(client: Client, *given: Any) -> Any:
+            if away and away.pop():
+                raise ServiceError(0, "no service answers")
+            return own(client, *given)
+
+        monkeypatch.setattr(Client, "_once", restarted)
+        assert batch.wait(300, every=0.01)["state"] == "done"
+        assert not away
+        monkeypatch.setattr("vauban.client._RESTART_SECONDS", 0.0)
+        away += [True] * 9
+        with pytest.raises(ServiceError, match="no service answers"):
+            batch.wait(300, every=0.01)
+
+
+def test_runs_are_listed_by_when_they_came_and_packed_ones_are_sent(tmp_path: Path) -> None:
+    with service(tmp_path) as world:
+        two = [world.client.batch(PICTURES, n=1_000) for _ in range(2)]
+        for batch in two:
+            batch.wait(300)
+        (tmp_path / two[0].id / "touched").touch()
+        assert [run.id for run in world.client.runs()] == [two[1].id, two[0].id]
+        votes = tmp_path / two[0].id / "run/tallies.jsonl"
+        votes.with_name("tallies.jsonl.gz").write_bytes(gzip.compress(votes.read_bytes()))
+        votes.unlink()
+        assert two[0].save(tmp_path / "saved").verify()
+
+
+def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 0.2)
+    with service(tmp_path) as world:
+        address = urlsplit(world.url)
+        with socket.create_connection((address.hostname, address.port), timeout=60) as silent:
+            assert silent.recv(1) == b""
+        assert world.client.predict(BRIGHT)["labels"] == [2]
+
+
+def test_a_local_service_without_a_token_answers_to_its_own_names_alone(tmp_path: Path) -> None:
+    """A page elsewhere may let its own name lead here and ask from the owner's browser."""
+    with service(tmp_path) as world:
+        port = urlsplit(world.url).port
+        for host, status in ((f"localhost:{port}", 200), (f"[::1]:{port}", 200), ("evil.example", 421)):
+            assert world.send("GET", "/about", host=host)[0] == status
+    with service(tmp_path, token="secret") as world:
+        assert world.send("GET", "/about", host="vauban.example", authorization="Bearer secret")[0] == 200
+
+
+HEADERS = [
+    b"{'descr': '|u1', ",
+    b"'''",
+    b"((((",
+    b"{'descr': '|u1', 'fortran_order': False, 'shape': (0, 10000000000000000000000)}",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=["open", "quotes", "brackets", "nothing"])
+def test_headers_of_arrays_that_are_no_python_are_refused(tmp_path: Path, header: bytes) -> None:
+    body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with service(tmp_path) as world:
+        for path in ("/predict", "/batch"):
+            assert world.send("POST", path, body, content_type="application/x-npy")[0] == 422
+
+
+def test_bodies_are_limited_by_what_they_cost(tmp_path: Path) -> None:
+    number, labels, json = BytesIO(), BytesIO(), {"content_type": "application/json"}
+    np.save(number, np.uint8(3))
+    np.save(labels, np.zeros(1, dtype=np.int64))
+    with service(tmp_path, limits=Limits(batch_bodies=1)) as world:
+        arrays = number.getvalue() + labels.getvalue()
+        assert world.send("POST", "/batch", arrays, content_type="application/x-npy")[0] == 422
+        assert world.send("POST", "/batch", b'{"inputs": [' + b" " * (16 * 2**20) + b"]}", **json)[0] == 413
+        address = urlsplit(world.url)
+        with socket.create_connection((address.hostname, address.port), timeout=60) as slow:
+            head = f"POST /batch HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 10\r\n\r\n1234"
+            slow.sendall(head.encode())
+            until(lambda: world.send("POST", "/batch", b"{}", **json)[0] == 429)
+        until(lambda: world.send("POST", "/batch", b"{}", **json)[0] == 422)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
 from vauban import __version__
-from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.errors import BadInput, CannotWrite, Incomplete, VaubanError
 from vauban.prediction import predictions
 from vauban.report.numbers import radius_text
 from vauban.service.decoding import TooLarge, WrongType, media_type, read_input, read_inputs
@@ -38,6 +39,8 @@ from vauban.service.schemas import (
 from vauban.service.served import Asked
 from vauban.service.voting import Stopping, Ticket
 
+LOG = logging.getLogger("vauban.service")
+
 EVENTS = "text/event-stream"
 REPORT_POLICY = "sandbox allow-scripts allow-downloads"
 """Of a report, whose own policy is inside it; here, that it is no part of this site and cannot ask it."""
@@ -54,6 +57,7 @@ _STATUS: list[tuple[type[Exception], int]] = [
     (Unwell, 503),
     (Stopping, 503),
     (TimeoutError, 504),
+    (CannotWrite, 503),
     (VaubanError, 422),
 ]
 _PAGE = {
@@ -64,8 +68,11 @@ _PAGE = {
 }
 
 
-def make_app(desk: Desk, token: str | None = None) -> App:
-    """The service as an ASGI application; it begins to vote when it is started, unless the desk has begun before."""
+def make_app(desk: Desk, token: str | None = None, hosts: Sequence[str] | None = None) -> App:
+    """The service as an ASGI application; it begins to vote when it is started, unless the desk has begun before.
+
+    `hosts`: names by which it may be asked; None is any.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -90,7 +97,7 @@ def make_app(desk: Desk, token: str | None = None) -> App:
     _add_answers(api, desk)
     _add_batch(api, desk)
     _add_runs(api, desk)
-    return Guard(api, desk.limits, desk.metrics, token)
+    return Guard(api, desk.limits, desk.metrics, token, hosts)
 
 
 async def _known_parameters(request: Request) -> None:
@@ -105,6 +112,9 @@ def _handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]
     async def answer(_: Request, problem: Exception) -> Response:
         headers = {"Retry-After": str(getattr(problem, "seconds", 5))} if status in (429, 503) else None
         text = str(problem) or "the answer took too long: ask for fewer votes, or again later"
+        if isinstance(problem, CannotWrite):  # its text names files of the server
+            LOG.error("%s", problem)
+            text = "the service cannot write to its folder of runs now: ask again later, or tell its owner"
         return JSONResponse({"detail": text}, status, headers)
 
     return answer

@@ -96,7 +96,13 @@ class Batches:
             return False
 
     def _fits(self, entry: Entry) -> bool:
-        """Whether a batch that was begun elsewhere can be resumed here: with other threads, a network may round otherwise."""
+        """Whether a batch of another process can be certified here: it was accepted for one classifier, and with other threads a
+        network may round otherwise."""
+        asked = entry.request.get("classifier", {})  # missing in folders of earlier versions
+        own = self._served.classifier if asked else {}
+        if asked != own:
+            LOG.warning("batch %s waits for a service of %s, not %s", entry.id, asked, own)
+            return False
         if not (entry.run / "manifest.json").exists():
             return True
         threads = manifests.read(entry.run).compute.threads

@@ -154,7 +154,7 @@ class Desk:
         try:
             progress = {"progress.json": progress_bytes(decided=1, votes=content["votes"])}
             return {"id": self.folder.create("certify", settings, 1, progress, content["files"]).id}
-        except (VaubanError, OSError) as problem:
+        except VaubanError as problem:
             return {"id": None, "detail": str(problem)}
 
     def batch_settings(
@@ -181,7 +181,7 @@ class Desk:
                 raise Full(
                     f"{self.limits.batches} batches are waiting or running, and no more are taken: ask again later"
                 )
-            entry = self.folder.create("batch", settings, inputs, arrays)
+            entry = self.folder.create("batch", settings, inputs, arrays, classifier=self.served.classifier)
         self.batches.wake()
         return entry.describe()
 

@@ -1,6 +1,6 @@
 """The folder of a service: every run of it, with the request it came from; replicas that share the folder share the runs.
 
-    ID/request.json   what was asked: kind, settings, when
+    ID/request.json   what was asked, of which classifier, when
     ID/inputs.npy     of a batch: its inputs, then labels.npy if it has any
     ID/run/           the run folder (docs/run-folder.md)
     ID/progress.json  how far a batch is, by whoever works on it; the votes of a record that is kept
@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput, Incomplete, VaubanError
-from vauban.files import json_bytes, read_json, replace_file, write_json
+from vauban.errors import BadInput, CannotWrite, Incomplete, VaubanError
+from vauban.files import json_bytes, read_json, read_packed, replace_file, write_json
 from vauban.runs.run import Run
 from vauban.runs.store import PICTURE, SEAL
 
@@ -130,10 +130,9 @@ class Entry:
         """The text of every file of a finished run."""
         if not self.sealed:
             raise Incomplete("this run is not finished: its record is sealed when it is")
-        found = sorted(
-            p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE
-        )
-        return {path.name: path.read_text() for path in found}
+        found = [p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE]
+        names = sorted({path.name.removesuffix(".gz") for path in found})  # votes may be packed
+        return {name: read_packed(self.run / name).decode() for name in names}
 
     def cancel(self) -> None:
         """Ask whoever works on a batch to stop; what is counted stays."""
@@ -166,7 +165,7 @@ class ServiceFolder:
         for path in self.root.iterdir():
             if ID.fullmatch(path.name) and (path / "request.json").is_file():
                 with suppress(FileNotFoundError):
-                    found.append((path.stat().st_ctime, path.name, path))
+                    found.append(((path / "request.json").stat().st_mtime, path.name, path))
         return [Entry(id, path) for _, id, path in sorted(found)]
 
     def described(self) -> list[dict[str, Any]]:
@@ -191,8 +190,24 @@ class ServiceFolder:
         inputs: int,
         files: Mapping[str, bytes],
         run: Mapping[str, str] | None = None,
+        classifier: Mapping[str, str] | None = None,
     ) -> Entry:
-        """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished."""
+        """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished;
+        `classifier`: who is asked."""
+        try:
+            return self._create(kind, settings, inputs, files, run, classifier)
+        except OSError as problem:
+            raise CannotWrite(f"{self.root} cannot be written: {problem.strerror or problem}") from problem
+
+    def _create(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        inputs: int,
+        files: Mapping[str, bytes],
+        run: Mapping[str, str] | None,
+        classifier: Mapping[str, str] | None,
+    ) -> Entry:
         id = secrets.token_hex(16)
         new = self.root / f".new-{id}"
         with self._creating:
@@ -201,13 +216,18 @@ class ServiceFolder:
                 raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
             new.mkdir()
         request = {"kind": kind, "settings": dict(settings), "inputs": inputs, "created": round(time.time(), 3)}
-        for name, content in {**files, "request.json": json_bytes(request)}.items():
-            replace_file(new / name, content)
-        if run is not None:
-            (new / "run").mkdir()
-            for name, text in run.items():
-                replace_file(new / "run" / name, text.encode())
-        os.rename(new, self.root / id)
+        request |= {} if classifier is None else {"classifier": dict(classifier)}
+        try:
+            for name, content in {**files, "request.json": json_bytes(request)}.items():
+                replace_file(new / name, content)
+            if run is not None:
+                (new / "run").mkdir()
+                for name, text in run.items():
+                    replace_file(new / "run" / name, text.encode())
+            os.rename(new, self.root / id)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             os.fsync(descriptor)

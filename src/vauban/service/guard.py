@@ -7,8 +7,10 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from vauban.service.metrics import Metrics
 from vauban.service.settings import Limits
@@ -42,8 +44,11 @@ class _Refused(Exception):
 class Guard:
     """Lets a request in if it has the token and keeps to the limits on its body, which is read before the routes see it."""
 
-    def __init__(self, app: App, limits: Limits, metrics: Metrics, token: str | None):
-        self._app, self._limits, self._metrics = app, limits, metrics
+    def __init__(
+        self, app: App, limits: Limits, metrics: Metrics, token: str | None, hosts: Sequence[str] | None = None
+    ):
+        self._app, self._limits, self._metrics, self._hosts = app, limits, metrics, hosts
+        self._batches = 0  # whose bodies are here
         self._token = None if token is None else _digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,15 +71,36 @@ class Guard:
                 await send(message)
 
         try:
+            self._check_host(scope)
             self._check_token(scope)
-            body = await self._body(scope, receive)
-            await self._app(scope, _replayed(body, receive), sending)
+            with self._room(scope["path"] == "/batch"):
+                body = await self._body(scope, receive)
+                await self._app(scope, _replayed(body, receive), sending)
         except _Refused as refusal:
             await _answer(sending, refusal)
         except TimeoutError:
             return
         finally:
             self._note(scope, status, time.monotonic() - began)
+
+    def _check_host(self, scope: Scope) -> None:
+        """Refuse a request that names another host: a page elsewhere may have its name lead to this machine."""
+        given = dict(scope["headers"]).get(b"host", b"").decode("latin1")
+        if self._hosts is not None and urlsplit(f"//{given}").hostname not in self._hosts:
+            raise _Refused(
+                421, f"this service answers as {', '.join(self._hosts)}: another name needs a token (--token)"
+            )
+
+    @contextmanager
+    def _room(self, large: bool) -> Iterator[None]:
+        """Context of a request whose body may be large, of which a few are held at a time."""
+        if large and self._batches >= self._limits.batch_bodies:
+            raise _Refused(429, f"{self._limits.batch_bodies} batches are being received: ask again in a few seconds")
+        self._batches += large
+        try:
+            yield
+        finally:
+            self._batches -= large
 
     def _check_token(self, scope: Scope) -> None:
         """Refuse a request without the token; hashes are compared, in constant time."""

@@ -19,6 +19,7 @@ _SWITCH_SECONDS = (
 )
 
 
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _BACKLOG = 2048  # connections that wait to be taken in; uvicorn's own
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -85,13 +86,15 @@ def server(desk: Desk, host: str, port: int, token: str | None, log_level: str =
         import uvicorn
 
         from vauban.service.app import make_app
+        from vauban.service.connections import PromptProtocol
     except ImportError:
         raise MissingExtra("FastAPI and uvicorn", "serve", "a service") from None
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = uvicorn.Config(
-        make_app(desk, token),
+        make_app(desk, token, _LOCAL if token is None and host in _LOCAL else None),
         host=host,
         port=port,
+        http=PromptProtocol,
         log_level=log_level,
         access_log=False,
         limit_concurrency=4 * desk.limits.queue + 64,

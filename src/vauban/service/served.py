@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -168,6 +168,11 @@ class Served:
         certs = self.smoothed.certify(self._example(levels)[None], label="votes", progress=False, **sampled)
         made: Manifest = certs.record.manifest
         return made
+
+    @cached_property
+    def classifier(self) -> dict[str, str]:
+        """What a batch is accepted for: the smoothing and the hash of the model, which `check` finds unchanged."""
+        return {"smoothing": str(self.smoothed.smoothing.spec), "model": self.smoothed.identity()[1]}
 
     def sampler(self, batch: Batch, method: Method) -> Any:
         """The sampler or enumerator of a method."""
