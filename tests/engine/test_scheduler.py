@@ -193,10 +193,13 @@ def test_together_all_inputs_advance_side_by_side(half_spaces: Model) -> None:
 
 def test_a_deadline_ends_it(half_spaces: Model) -> None:
     rule = stop("anytime").rule(law(f"gaussian:sigma={SIGMA}"), n=None, alpha=0.01)
-    began = time.monotonic()
-    lines = polled(sampler(half_spaces), rule=rule, together=True, deadline=began + 0.5)
-    assert time.monotonic() >= began + 0.5
-    assert {i for i, *_ in lines} == set(range(len(X)))
+    for seconds in (0.5, 5.0, 50.0):  # a busy machine may need longer for a first look at every input
+        began = time.monotonic()
+        lines = polled(sampler(half_spaces), rule=rule, together=True, deadline=began + seconds)
+        assert time.monotonic() >= began + seconds
+        if (seen := {i for i, *_ in lines}) == set(range(len(X))):
+            return
+    raise AssertionError(seen)
 
 
 def test_a_model_that_mixes_views_is_refused_before_inputs_share_a_shape(half_spaces: Model) -> None:

@@ -63,7 +63,7 @@ def held(page: Path) -> dict[str, Any]:
         lambda folder: certified(folder, "gaussian:sigma=0.5", 2000),
         lambda folder: certified(folder, "laplace:sigma=0.5", 2000, label="votes", n0=50),
         lambda folder: certified(folder, "ablation:retained=100", 2000, k=2),
-        lambda folder: certified(folder, "uniform:sigma=0.5", 2000, stop="anytime", n=None, seconds=0.2),
+        lambda folder: certified(folder, "uniform:sigma=0.5", 2000, stop="anytime", n=None, seconds=1.5),
         lambda folder: certified(folder, "block:size=12,stride=4", 2000),
         lambda folder: certified(folder, "splitting:sigma=0.05", 2000, label="votes"),
         lambda folder: poisoned(folder),

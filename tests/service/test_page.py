@@ -86,7 +86,7 @@ def test_a_digit_is_drawn_certified_and_broken(tmp_path: Path) -> None:
 def test_a_row_of_a_table_has_no_canvas_and_no_views(tmp_path: Path) -> None:
     driver = pytest.importorskip("playwright.sync_api")
     with (
-        running(small_desk(tmp_path, shape=(4,), limits=Limits(seconds=0.5))) as url,
+        running(small_desk(tmp_path, shape=(4,), limits=Limits(seconds=3.0))) as url,
         driver.sync_playwright() as play,
     ):
         browser = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
