@@ -101,7 +101,7 @@ def test_what_passes_is_tried_again_and_what_stays_is_said(
         assert batch.wait(300)["decided"] == 8
         assert batch.save(tmp_path / "run").verify()
         failures += [problem] * batches._ATTEMPTS
-        with pytest.raises(ServiceError, match=f"failed on this batch: {type(problem).__name__}|disk is full"):
+        with pytest.raises(ServiceError, match=f"failed on this batch: {type(problem).__name__}|cannot write"):
             world.client.batch(PICTURES).wait(300)
         assert not failures
         failures += [Lie("votes of another run"), problem]

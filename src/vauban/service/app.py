@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from importlib.resources import files
@@ -18,7 +17,7 @@ from vauban.prediction import predictions
 from vauban.report.numbers import radius_text
 from vauban.service.decoding import TooLarge, WrongType, media_type, read_input, read_inputs
 from vauban.service.desk import Busy, Desk, Unwell
-from vauban.service.folder import Full, NoSuchRun, array_bytes
+from vauban.service.folder import Full, NoSuchRun, array_bytes, told
 from vauban.service.growing import Event, Inbox, certify_events
 from vauban.service.guard import App, Guard
 from vauban.service.metrics import CONTENT
@@ -38,8 +37,6 @@ from vauban.service.schemas import (
 )
 from vauban.service.served import Asked
 from vauban.service.voting import Stopping, Ticket
-
-LOG = logging.getLogger("vauban.service")
 
 EVENTS = "text/event-stream"
 REPORT_POLICY = "sandbox allow-scripts allow-downloads"
@@ -111,10 +108,7 @@ async def _known_parameters(request: Request) -> None:
 def _handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(_: Request, problem: Exception) -> Response:
         headers = {"Retry-After": str(getattr(problem, "seconds", 5))} if status in (429, 503) else None
-        text = str(problem) or "the answer took too long: ask for fewer votes, or again later"
-        if isinstance(problem, CannotWrite):  # its text names files of the server
-            LOG.error("%s", problem)
-            text = "the service cannot write to its folder of runs now: ask again later, or tell its owner"
+        text = told(problem) or "the answer took too long: ask for fewer votes, or again later"
         return JSONResponse({"detail": text}, status, headers)
 
     return answer

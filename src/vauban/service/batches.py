@@ -16,7 +16,7 @@ from vauban.engine.scheduler import VotingJob
 from vauban.errors import Lie, RunRefused, VaubanError
 from vauban.files import locked
 from vauban.runs import manifest as manifests
-from vauban.service.folder import Entry, ServiceFolder
+from vauban.service.folder import Entry, ServiceFolder, told
 from vauban.service.served import Served
 from vauban.service.turns import Guest
 from vauban.service.voting import Item, SharedVoting, Stopping
@@ -39,9 +39,8 @@ class Batches:
     def __init__(self, served: Served, voting: SharedVoting, folder: ServiceFolder, on: str | None = None):
         self._served, self._voting, self._folder, self._on = served, voting, folder, on
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._failures: dict[
-            str, tuple[int, float]
-        ] = {}  # how often a batch failed here, and when it may be tried again
+        self._failures: dict[str, tuple[int, float]] = {}  # how often a batch failed, when it may be tried again
+        self._others: set[str] = set()  # batches for other services, of which the log has a line
         self._thread = threading.Thread(target=self._loop, name="batches", daemon=True)
 
     @property
@@ -90,9 +89,9 @@ class Batches:
                 return True
         except RunRefused:
             return False
-        except Exception:  # its files cannot be read or written now, or somebody is removing it
-            LOG.exception("batch %s waits", entry.id)
-            self._failures[entry.id] = (0, time.monotonic() + _PAUSE)
+        except Exception as problem:  # its files cannot be read or written now, or somebody is removing it
+            LOG.warning("batch %s waits: %s", entry.id, problem, exc_info=not isinstance(problem, VaubanError))
+            self._failures[entry.id] = (0, time.monotonic() + 15 * _PAUSE)
             return False
 
     def _fits(self, entry: Entry) -> bool:
@@ -101,18 +100,19 @@ class Batches:
         asked = entry.request.get("classifier", {})  # missing in folders of earlier versions
         own = self._served.classifier if asked else {}
         if asked != own:
-            LOG.warning("batch %s waits for a service of %s, not %s", entry.id, asked, own)
-            return False
-        if not (entry.run / "manifest.json").exists():
-            return True
-        threads = manifests.read(entry.run).compute.threads
+            return self._is_for_another(entry, f"of {asked}, not {own}")
+        begun = (entry.run / "manifest.json").exists()
+        threads = manifests.read(entry.run).compute.threads if begun else self._voting.threads
         if threads != self._voting.threads:
-            LOG.warning(
-                "batch %s waits for a service whose workers have %d threads (OMP_NUM_THREADS, --workers)",
-                entry.id,
-                threads,
-            )
-        return threads == self._voting.threads
+            return self._is_for_another(entry, f"whose workers have {threads} threads (OMP_NUM_THREADS, --workers)")
+        return True
+
+    def _is_for_another(self, entry: Entry, which: str) -> bool:
+        """False; the log says once which service a batch waits for."""
+        if entry.id not in self._others:
+            LOG.warning("batch %s waits for a service %s", entry.id, which)
+            self._others.add(entry.id)
+        return False
 
     def _work(self, entry: Entry) -> None:
         try:
@@ -121,7 +121,7 @@ class Batches:
             return
         except Exception as problem:
             own = isinstance(problem, VaubanError)
-            detail = str(problem) if own else f"the service failed on this batch: {type(problem).__name__}"
+            detail = told(problem) if own else f"the service failed on this batch: {type(problem).__name__}"
             times = self._failures.get(entry.id, (0, 0.0))[0] + 1
             LOG.warning("batch %s, attempt %d of %d: %s", entry.id, times, _ATTEMPTS, detail, exc_info=not own)
             if times < _ATTEMPTS and not isinstance(problem, Lie | RunRefused):

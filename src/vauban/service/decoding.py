@@ -176,10 +176,9 @@ def read_picture(body: bytes, kind: str, shape: tuple[int, ...], pixels: int) ->
     try:
         with Image.open(io.BytesIO(body), formats=[PICTURES[kind]]) as picture:
             width, height = picture.size
-            if width * height > min(
-                pixels, Image.MAX_IMAGE_PIXELS or pixels
-            ):  # above its own limit Pillow may only warn
-                raise TooLarge(f"a picture of {width} x {height} pixels: at most {pixels} are read")
+            most = min(pixels, Image.MAX_IMAGE_PIXELS or pixels)  # up to twice its own limit Pillow only warns
+            if width * height > most:
+                raise TooLarge(f"a picture of {width} x {height} pixels: at most {most} are read")
             if getattr(picture, "n_frames", 1) != 1:
                 raise BadInput("a picture with several frames: one is needed")
             if picture.mode[0] in "IF" or ";16" in str(getattr(picture, "tile", "")):

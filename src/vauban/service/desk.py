@@ -21,7 +21,7 @@ from vauban.methods import CertifySettings, method_for
 from vauban.report.wording import unit_of
 from vauban.runs.manifest import threat_entries
 from vauban.service.batches import Batches
-from vauban.service.folder import RUNNING, WAITING, Full, ServiceFolder, progress_bytes
+from vauban.service.folder import RUNNING, WAITING, Full, ServiceFolder, progress_bytes, told
 from vauban.service.growing import Event
 from vauban.service.metrics import Metrics
 from vauban.service.served import Served
@@ -155,7 +155,7 @@ class Desk:
             progress = {"progress.json": progress_bytes(decided=1, votes=content["votes"])}
             return {"id": self.folder.create("certify", settings, 1, progress, content["files"]).id}
         except VaubanError as problem:
-            return {"id": None, "detail": str(problem)}
+            return {"id": None, "detail": told(problem)}
 
     def batch_settings(
         self, inputs: Any, labels: Any, n: int, alpha: float, radius: float | None, k: int = 1

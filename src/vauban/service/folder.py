@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import secrets
@@ -33,6 +34,8 @@ from vauban.files import json_bytes, read_json, read_packed, replace_file, write
 from vauban.runs.run import Run
 from vauban.runs.store import PICTURE, SEAL
 
+LOG = logging.getLogger("vauban.service")
+
 ID = re.compile(r"[0-9a-f]{32}")
 DONE, FAILED, CANCELLED, RUNNING, WAITING = STATES = ("done", "failed", "cancelled", "running", "waiting")
 
@@ -46,6 +49,14 @@ class NoSuchRun(BadInput):
 
 class Full(VaubanError):
     """There are as many runs or batches as the service takes; answered with 429."""
+
+
+def told(problem: Exception) -> str:
+    """What a caller is told of a problem; names of files of the server are for its log."""
+    if isinstance(problem, CannotWrite):
+        LOG.error("%s", problem)
+        return "the service cannot write to its folder of runs now: ask again later, or tell its owner"
+    return str(problem)
 
 
 @dataclass(frozen=True)
@@ -194,30 +205,12 @@ class ServiceFolder:
     ) -> Entry:
         """A new run; it is there with all its files, or not at all. `run`: the files of a run folder that is finished;
         `classifier`: who is asked."""
-        try:
-            return self._create(kind, settings, inputs, files, run, classifier)
-        except OSError as problem:
-            raise CannotWrite(f"{self.root} cannot be written: {problem.strerror or problem}") from problem
-
-    def _create(
-        self,
-        kind: str,
-        settings: Mapping[str, Any],
-        inputs: int,
-        files: Mapping[str, bytes],
-        run: Mapping[str, str] | None,
-        classifier: Mapping[str, str] | None,
-    ) -> Entry:
         id = secrets.token_hex(16)
         new = self.root / f".new-{id}"
-        with self._creating:
-            taken = sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name.removeprefix(".new-")))
-            if taken >= self._most:
-                raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
-            new.mkdir()
         request = {"kind": kind, "settings": dict(settings), "inputs": inputs, "created": round(time.time(), 3)}
         request |= {} if classifier is None else {"classifier": dict(classifier)}
         try:
+            self._make_room(new)
             for name, content in {**files, "request.json": json_bytes(request)}.items():
                 replace_file(new / name, content)
             if run is not None:
@@ -225,15 +218,29 @@ class ServiceFolder:
                 for name, text in run.items():
                     replace_file(new / "run" / name, text.encode())
             os.rename(new, self.root / id)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            raise
-        descriptor = os.open(self.root, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
+            _sync(self.root)
+        except OSError as problem:
+            raise CannotWrite(f"{self.root} cannot be written: {problem.strerror or problem}") from problem
         finally:
-            os.close(descriptor)
+            shutil.rmtree(new, ignore_errors=True)  # there only if something went wrong
         return Entry(id, self.root / id)
+
+    def _make_room(self, new: Path) -> None:
+        """Make the folder of a new run, unless there are as many as may be."""
+        with self._creating:
+            taken = sum(1 for path in self.root.iterdir() if ID.fullmatch(path.name.removeprefix(".new-")))
+            if taken >= self._most:
+                raise Full(f"the service keeps {self._most} runs and takes no more: its owner can remove old ones")
+            new.mkdir()
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def progress_bytes(**values: int) -> bytes:
