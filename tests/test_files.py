@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vauban.errors import CannotWrite
-from vauban.files import replace_file, replace_packed
+from vauban.files import Log, replace_file, replace_packed
 
 
 def test_a_link_is_followed_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -55,3 +55,13 @@ def test_threads_may_replace_the_same_file(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(contents)) as pool:
         list(pool.map(write, contents))
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_line_is_whole_however_little_a_write_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: own(file, content[:3]))
+    log = Log(tmp_path / "log", 0)
+    for line in ("the first line", "a second one"):
+        log.append(line)
+    log.close()
+    assert (tmp_path / "log").read_text() == "the first line\na second one\n"

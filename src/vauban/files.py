@@ -235,9 +235,8 @@ class Log:
         content = (line + "\n").encode()
         before = os.lseek(self._file, 0, os.SEEK_END)
         try:
-            length = os.write(self._file, content)
-            if length != len(content):
-                os.write(self._file, content[length:])
+            while content:  # a write may take a part of it
+                content = content[os.write(self._file, content) :]
             if time.monotonic() - self._synced > _SYNC_SECONDS:
                 os.fsync(self._file)
                 self._synced = time.monotonic()

@@ -109,6 +109,7 @@ def server(desk: Desk, host: str, port: int, token: str | None, log_level: str =
 @contextlib.contextmanager
 def running(desk: Desk, token: str | None = None, host: str = "127.0.0.1") -> Iterator[str]:
     """Context in which the service answers from a thread of this process, at the address that is yielded."""
+    interval = sys.getswitchinterval()
     one, sockets = server(desk, host, 0, token, "warning"), bind(host, 0)
     try:
         desk.start()
@@ -126,3 +127,4 @@ def running(desk: Desk, token: str | None = None, host: str = "127.0.0.1") -> It
     finally:
         one.should_exit = True
         thread.join()
+        sys.setswitchinterval(interval)
