@@ -1,9 +1,11 @@
 """What goes wrong with one input, one file or one moment ends nobody else's request, and no batch for good."""
 
 import gzip
+import os
 import shutil
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import torch
-from service_world import BRIGHT, half_spaces, service
+from service_world import BRIGHT, desk, half_spaces, service
 from waiting import until
 
 from vauban.client import Client, ServiceError
@@ -258,6 +260,16 @@ def test_runs_are_listed_by_when_they_came_and_packed_ones_are_sent(tmp_path: Pa
         votes.with_name("tallies.jsonl.gz").write_bytes(gzip.compress(votes.read_bytes()))
         votes.unlink()
         assert two[0].save(tmp_path / "saved").verify()
+
+
+def test_what_a_killed_service_left_half_written_is_removed_after_an_hour(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".new-{digit * 32}" for digit in "01")
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "inputs.npy").write_bytes(b"half")
+    os.utime(old, (time.time() - 4_000, time.time() - 4_000))
+    desk(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [new.name]
 
 
 def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
