@@ -273,11 +273,12 @@ def test_what_a_killed_service_left_half_written_is_removed_after_an_hour(tmp_pa
 
 
 def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SILENT_SECONDS", 0.2)
     with service(tmp_path) as world:
         address = urlsplit(world.url)
-        with socket.create_connection((address.hostname, address.port), timeout=60) as silent:
-            assert silent.recv(1) == b""
+        with monkeypatch.context() as patched:
+            patched.setattr(connections, "SILENT_SECONDS", 0.2)
+            with socket.create_connection((address.hostname, address.port), timeout=60) as silent:
+                assert silent.recv(1) == b""
         assert world.client.predict(BRIGHT)["labels"] == [2]
 
 
