@@ -25,7 +25,7 @@ def test_an_interrupt_that_comes_when_all_is_done_ends_nothing(monkeypatch: pyte
     )  # it is ignored where a shell began this in the background
 
     def late() -> None:
-        left.wait(2)
+        left.wait(0.5)
         own()
 
     monkeypatch.setattr(budget, "interrupt_main", late)
@@ -81,7 +81,7 @@ def small_trainings(out: Path, together: bool = True) -> tuple[list[Any], list[A
     from vauban.reproduce.learning import Candidate, Training
     from vauban.rl.training import open_run
 
-    settings, length = {"batch_size": 8, "net_arch": [4], "learning_starts": 20}, {"steps": 400_000, "every": 200_000}
+    settings, length = {"batch_size": 8, "net_arch": [4], "learning_starts": 20}, {"steps": 20_000, "every": 10_000}
     world = ("ContinuousSeek-v0:dim=2", "dim-2")
     listed = [
         Training(Candidate(out, *world, algo, settings, algo, length), (0, 1)) for algo in ("ddpg", "reengage-ddpg")

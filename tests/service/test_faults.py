@@ -52,7 +52,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_input_without_scores_ends_its_own_request_alone(tmp_path: Path, smoothing: str, workers: int) -> None:
     with service(tmp_path, smoothing=smoothing, model=NotOfTheDark(), workers=workers) as world:
         alone = world.client.predict(BRIGHT)["labels"]
-        batch = world.client.batch(PICTURES, n=20_000)
+        batch = world.client.batch(PICTURES, n=8_000)
         until(lambda: batch.state["state"] in ("running", "done"))
         with ThreadPoolExecutor(3) as pool:
             good = pool.submit(world.client.predict, BRIGHT)
@@ -154,7 +154,7 @@ def test_runs_may_be_removed_and_damaged_while_the_service_looks(tmp_path: Path)
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            for _ in range(30):
+            for _ in range(12):
                 kept = world.client.certify(BRIGHT, votes=100, keep=True).id
                 assert kept is not None
                 shutil.rmtree(tmp_path / kept)
