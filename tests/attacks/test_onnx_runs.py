@@ -101,7 +101,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
     return seen
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("backend", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_run_is_attacked_by_its_own_backend(
     backend: str, file: Path, tmp_path: Path, passes: set[tuple[str, str, int]]
 ) -> None:

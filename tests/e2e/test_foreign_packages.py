@@ -160,6 +160,7 @@ def weights(package: Path, tmp_path: Path) -> Path:
     return tmp_path / "line.safetensors"
 
 
+@pytest.mark.slow
 def test_they_are_listed(package: Path) -> None:
     assert "four pictures of noise" in vauban("data", home=package)
     assert "a line" in vauban("models", home=package)

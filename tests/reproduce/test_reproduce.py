@@ -74,6 +74,7 @@ def test_a_finished_run_needs_no_weights(entry: Path, tmp_path: Path) -> None:
     assert json.loads((out / "results.json").read_text())["compared"] == json.loads(first)["compared"]
 
 
+@pytest.mark.slow
 def test_trainings_may_start_from_one_that_certifies_nothing(entry: Path, tmp_path: Path) -> None:
     begin = '\n[train.begin]\nsmoothing = "gaussian:sigma=0.1"\nsettings = { epochs = 4, lr = 0.01 }\n\n[certify]'
     entry.write_text(
@@ -346,6 +347,7 @@ def test_votes_are_compiled_on_a_gpu_where_the_entry_says_so(
         certify(step, device, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_path: Path) -> None:
     made, out = tmp_path / "made", tmp_path / "out"
     vauban("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--no-pack", "--out", made)

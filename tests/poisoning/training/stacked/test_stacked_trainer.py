@@ -351,6 +351,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_an_interruption_stops_training() -> None:
     """A signal reaches the main thread while others train; these stop at their next step, long before the last. In a process of
     its own, so that the signal ends nothing else."""
