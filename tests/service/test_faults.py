@@ -286,7 +286,7 @@ def test_a_local_service_without_a_token_answers_to_its_own_names_alone(tmp_path
     """A page elsewhere may let its own name lead here and ask from the owner's browser."""
     with service(tmp_path) as world:
         port = urlsplit(world.url).port
-        for host, status in ((f"localhost:{port}", 200), (f"[::1]:{port}", 200), ("evil.example", 421)):
+        for host, status in ((f"localhost:{port}", 200), (f"[::1]:{port}", 200), ("evil.example", 421), ("[::1", 421)):
             assert world.send("GET", "/about", host=host)[0] == status
     with service(tmp_path, token="secret") as world:
         assert world.send("GET", "/about", host="vauban.example", authorization="Bearer secret")[0] == 200

@@ -20,6 +20,7 @@ from vauban.service.desk import Busy, Desk, Unwell
 from vauban.service.folder import Full, NoSuchRun, array_bytes, told
 from vauban.service.growing import Event, Inbox, certify_events
 from vauban.service.guard import App, Guard
+from vauban.service.lanes import Ticket
 from vauban.service.metrics import CONTENT
 from vauban.service.schemas import (
     EVENT,
@@ -36,7 +37,7 @@ from vauban.service.schemas import (
     problems,
 )
 from vauban.service.served import Asked
-from vauban.service.voting import Stopping, Ticket
+from vauban.service.voting import Stopping
 
 EVENTS = "text/event-stream"
 REPORT_POLICY = "sandbox allow-scripts allow-downloads"

@@ -17,9 +17,10 @@ from vauban.errors import Lie, RunRefused, VaubanError
 from vauban.files import locked
 from vauban.runs import manifest as manifests
 from vauban.service.folder import Entry, ServiceFolder, told
+from vauban.service.lanes import Item
 from vauban.service.served import Served
 from vauban.service.turns import Guest
-from vauban.service.voting import Item, SharedVoting, Stopping
+from vauban.service.voting import SharedVoting, Stopping
 from vauban.votes import BallotVotes
 
 LOG = logging.getLogger("vauban.service")

@@ -16,8 +16,9 @@ import numpy as np
 from vauban.certificates import Certificates
 from vauban.errors import Incomplete, VaubanError
 from vauban.report.numbers import radius_text
+from vauban.service.lanes import Item, Ticket
 from vauban.service.served import Asked, Served, record_files
-from vauban.service.voting import Item, SharedVoting, Ticket
+from vauban.service.voting import SharedVoting
 from vauban.stopping.anytime import AnytimeRule
 from vauban.votes import Tally
 

@@ -85,8 +85,14 @@ class Guard:
 
     def _check_host(self, scope: Scope) -> None:
         """Refuse a request that names another host: a page elsewhere may have its name lead to this machine."""
+        if self._hosts is None:
+            return
         given = dict(scope["headers"]).get(b"host", b"").decode("latin1")
-        if self._hosts is not None and urlsplit(f"//{given}").hostname not in self._hosts:
+        try:
+            name = urlsplit(f"//{given}").hostname
+        except ValueError:  # such as [::1
+            name = None
+        if name not in self._hosts:
             raise _Refused(
                 421, f"this service answers as {', '.join(self._hosts)}: another name needs a token (--token)"
             )

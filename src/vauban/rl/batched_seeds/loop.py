@@ -163,9 +163,8 @@ def train_jobs_batched(
                 train_round()
             steps += stack.steps_per_round
         stack.copy_to_agents(steps)
-        _save_checkpoint(
-            jobs, stack, steps, time.perf_counter() - started
-        )  # a seed that is complete is never trained again
+        # Seeds that are complete are never trained again: with this checkpoint, those after them need not be either.
+        _save_checkpoint(jobs, stack, steps, time.perf_counter() - started)
     for job, agent in zip(jobs, stack.agents, strict=True):
         write_agent(agent, job.curve)
     for job in jobs:
