@@ -257,6 +257,24 @@ def test_what_a_file_cannot_say_is_said(tmp_path: Path) -> None:
     assert "lies in a run folder" in inside.output
 
 
+def test_radii_of_another_distance_stay_so_through_tables(tmp_path: Path) -> None:
+    smoothed = vb.SmoothedClassifier(lambda views: views[:, :2], "sparse:scale=2", num_classes=2)
+    x = torch.full((1, 6), 200, dtype=torch.uint8)
+    smoothed.certify(x, y=[0], progress=False, out=tmp_path / "run")
+    for name in ("a.parquet", "b.parquet", "c.csv"):
+        source = tmp_path / "run" if name == "a.parquet" else tmp_path / "a.parquet"
+        assert command("convert", str(source), str(tmp_path / name)).exit_code == 0
+    for name, known in (
+        ("a.parquet", "l0"),
+        ("b.parquet", "l0"),
+        ("c.csv", "in a distance that the file does not name"),
+    ):
+        done = command("convert", str(tmp_path / name), str(tmp_path / f"{name}.tsv"))
+        assert f"take radii for L2, and these are {known}" in " ".join(done.output.split())
+    again = command("convert", str(tmp_path / "c.csv.tsv"), str(tmp_path / "d.tsv"))
+    assert "take radii for L2" not in again.output
+
+
 def test_counts_are_not_taken_for_those_of_a_base_classifier_that_never_changes_its_mind(tmp_path: Path) -> None:
     """Of few views each may be taken to vote one way only: wrong where a base classifier is random by design."""
 

@@ -1,23 +1,28 @@
 """Ways in which one poisoned sample once reached other base classifiers than its own, or a claim more than was proven."""
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.linear_model import SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from vauban.cli import app
-from vauban.errors import BadInput
+from vauban.errors import BadInput, NotRepeated
 from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning import Ensemble
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.stacked.trunks import learned_before
+from vauban.poisoning.training.torch_module import ModuleTrainer
 from vauban.poisoning.votes.certificates import training_scope, wording
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.poisoning.votes.votes_file import read_votes_file
@@ -163,3 +168,76 @@ def test_features_that_may_have_seen_labels_are_refused(tmp_path: Path) -> None:
     for name in ("labelled", "from-labelled"):
         with pytest.raises(BadInput, match="one flipped label may have changed all features"):
             learned_before(tmp_path / f"{name}.safetensors")
+
+
+ROWS = np.random.default_rng(0).normal(size=(150, 4)).astype(np.float32)
+
+
+def shared_module() -> Callable[[], torch.nn.Module]:
+    torch.manual_seed(0)
+    module = torch.nn.Linear(4, 2)
+    return lambda: module
+
+
+def heads_on_one_trunk() -> Callable[[], torch.nn.Module]:
+    torch.manual_seed(0)
+    trunk = torch.nn.Linear(4, 8)
+    return lambda: torch.nn.Sequential(trunk, torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("learner", [shared_module, heads_on_one_trunk])
+def test_modules_that_share_layers_are_trained_apart(learner: Callable[[], Callable[[], torch.nn.Module]]) -> None:
+    labels = (ROWS[:, 0] > 0).astype(int)
+
+    def hashes(x: np.ndarray, y: np.ndarray) -> list[str]:
+        trainer = ModuleTrainer(learner(), 2, steps=3)
+        return list(Ensemble.fit(x, y, partitions=10, learner=trainer, progress=False).fingerprints)
+
+    clean = hashes(ROWS, labels)
+    poisoned = hashes(np.concatenate([ROWS, 1e4 * ROWS[:1]]), np.append(labels, 0))
+    assert sum(one != other for one, other in zip(clean, poisoned, strict=True)) == 1
+
+
+def test_a_learner_that_remembers_what_was_trained_is_refused() -> None:
+    weights = torch.nn.Linear(4, 2).state_dict()
+
+    class Remembers(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weights["bias"] = weights["bias"] + x.mean().detach()
+            return super().forward(x)
+
+    def learner() -> torch.nn.Module:
+        module = Remembers(4, 2)
+        module.load_state_dict(weights)
+        return module
+
+    with pytest.raises(NotRepeated, match="other weights after training than before"):
+        Ensemble.fit(ROWS, np.arange(150) % 2, partitions=5, learner=ModuleTrainer(learner, 2, steps=2), progress=False)
+
+
+@pytest.mark.parametrize("kind", [list, pd.DataFrame])
+def test_one_row_changes_no_type_of_true_and_false(kind: type) -> None:
+    rows = (np.random.default_rng(0).random((90, 8)) < 0.5).tolist()
+    labels = list(np.random.default_rng(1).integers(0, 2, 90))
+
+    def hashes(rows: list[list[object]], labels: list[int]) -> list[str]:
+        made = Ensemble.fit(kind(rows), labels, partitions=15, learner=KNeighborsClassifier(1), progress=False)
+        inputs = made.as_inputs(np.array(list(itertools.product([0, 1], repeat=8)), np.uint8))
+        return [bytes(column).hex() for column in made.votes(inputs).T]
+
+    clean, poisoned = hashes(rows, labels), hashes([*rows, [2] * 8], [*labels, 0])
+    assert sum(one != other for one, other in zip(clean, poisoned, strict=True)) <= 1
+
+
+def test_one_absurd_label_or_number_leaves_an_ensemble() -> None:
+    labels = np.arange(150) % 2
+    rows = ROWS.astype(np.float64).tolist()
+
+    def fit(rows: list[list[float]], labels: list[int]) -> Ensemble:
+        return Ensemble.fit(rows, labels, partitions=5, learner=KNeighborsClassifier(1), progress=False)
+
+    with pytest.warns(UserWarning, match="1 of 151 labels are 1,000 or more"):
+        absurd = fit([*rows, [0.0] * 4], [*labels, 10**14])
+    assert absurd.num_classes == 2
+    assert len(absurd.failed) == 1
+    assert fit([*rows, [2**70, 0, 0, 0]], [*labels, 0]).failed == []

@@ -58,7 +58,10 @@ def read(path: Path, threat: str | None = None) -> Results:
 
 
 def write(path: Path, results: Results) -> tuple[str, ...]:
-    """Write a table; radii are rounded down, and times that are not known are 0:00:00. A note says where they are not in L2."""
+    """Write a table; radii are rounded down, and times that are not known are 0:00:00.
+
+    A note says where radii are not in L2, or not known to be and not from such a table.
+    """
     truth, label, abstained = results.needed("truth"), results.needed("label"), results.abstained
     lines = ["\t".join(COLUMNS)]
     for i, number in enumerate(results.index):
@@ -67,9 +70,10 @@ def write(path: Path, results: Results) -> tuple[str, ...]:
         time = _UNKNOWN if results.times is None else results.times[i]
         lines.append("\t".join(map(str, (number, truth[i], given, radius, int(given == truth[i]), time))))
     replace_file(path, ("\n".join(lines) + "\n").encode())
-    if results.threat in (None, "l2"):
+    if results.threat == "l2" or (results.threat is None and results.times is not None):
         return ()
-    return (f"readers of this table take radii for L2, and these are {results.threat}: say so beside it",)
+    measured = results.threat or "in a distance that the file does not name"
+    return (f"readers of this table take radii for L2, and these are {measured}: say so beside it",)
 
 
 def _row(path: Path, number: int, line: str, names: list[str]) -> tuple[int, int, int, float, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,11 @@ def read_parquet(path: Path) -> Results:
     """Read claims from a Parquet file."""
     parquet = _parquet()
     try:
-        columns = parquet.read_table(path).to_pydict()
+        table = parquet.read_table(path)
+        columns, threat = table.to_pydict(), (table.schema.metadata or {}).get(b"threat", b"").decode()
     except Exception as problem:
         raise BadInput(f"{path} cannot be read ({type(problem).__name__}): a Parquet file is needed") from None
-    return _results(path, columns)
+    return replace(_results(path, columns), threat=threat or None)
 
 
 def write_parquet(path: Path, results: Results) -> None:

@@ -76,8 +76,8 @@ class Ensemble(VotingEnsemble):
         """Train a base classifier on each part of the samples `x` [n, ...] with labels `y` [n]: arrays, tensors, lists or frames.
 
         `partitions`: how many parts, by the content of samples (`partition`: a `vauban.Partition`); `spread` as in Finite
-        Aggregation. `learner`: a scikit-learn classifier, of which each part trains a fresh clone; a torch module, of which it
-        trains a copy; a function that returns a module; the text of a recipe (tiny-cnn:steps=300); or a `Trainer`, also given as
+        Aggregation. `learner`: a scikit-learn classifier, of which each part trains a fresh clone; a torch module, or a function
+        that returns one, of which it trains a copy; the text of a recipe (tiny-cnn:steps=300); or a `Trainer`, also given as
         `trainer`. `num_classes`: needed with a recipe; else as many as a module has scores, or one more than the largest label.
         With a `folder`, groups are saved as they are trained, and the same call after an interruption trains the missing ones.
         `against` is "labels" for sorted partitions and for features learned from all inputs, since only labels may be poisoned

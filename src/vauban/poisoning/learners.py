@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ _NEEDED = (
 )
 _KEPT = ("num_classes", "steps", "lr", "weight_decay", "normalise", "seeds", "seed")
 _FEW = 8  # samples: with fewer, a column may have mean 0 and deviation 1 by chance
+_MOST_CLASSES = 1_000  # that are read off labels: one absurd label would make scores that no memory holds
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,31 @@ def to_array(x: Any, what: str = "samples") -> NDArray[Any]:
 
 
 def to_samples(x: Any) -> NDArray[Any]:
-    """Training samples as an array; of lists and data frames float64, unless all their numbers are of 8 bits.
+    """Training samples as an array; lists and data frames become float64, whatever numbers they hold.
 
-    Their type would follow from the values, and it is part of what parts are made from: one added row with 4.5 would turn whole
-    numbers into floats, and put every sample into another part. An array or a tensor has a type of its own.
+    Their type would follow from the values, and it is part of what parts are made from: one added row with 4.5, or with 2 beside
+    True and False, would put every sample into another part. An array or a tensor has a type of its own.
     """
     array = to_array(x)
-    own = isinstance(x, (np.ndarray, torch.Tensor)) or array.dtype == np.uint8 or array.dtype.kind not in "uif"
-    return array if own else array.astype(np.float64)
+    if isinstance(x, (np.ndarray, torch.Tensor)):
+        return array
+    return array.astype(np.float64) if array.dtype.kind in "uif" or _all_numbers(array.flat) else array
+
+
+def _all_numbers(values: Iterable[Any]) -> bool:
+    """Whether objects are all numbers, as whole numbers above 64 bits are, or 2 beside True and False."""
+    return all(isinstance(value, (int, float, np.number, np.bool_)) for value in values)
 
 
 def _from_frame(x: Any) -> NDArray[Any]:
     """The numbers of a data frame or of one of its columns; several kinds of numbers become floats, missing ones NaN."""
     kinds: Any = getattr(x, "dtypes", None)
     named = dict(kinds.items()) if hasattr(kinds, "items") else {"": kinds}
-    words = [str(name) for name, kind in named.items() if getattr(kind, "kind", "O") not in "uifb"]
+    words = [
+        str(name)
+        for name, kind in named.items()
+        if getattr(kind, "kind", "O") not in "uifb" and not _all_numbers(x[name] if hasattr(x, "columns") else x)
+    ]
     if words and words != [""]:
         raise BadInput(
             f"the columns {', '.join(words[:5])} hold no numbers: encode them by a rule that does not look at other samples "
@@ -127,7 +138,8 @@ def make_trainer(
     """The trainer that a learner stands for; `shape` and `dtype` are those of one sample.
 
     Without `num_classes`, a module has as many classes as it returns scores, and a scikit-learn classifier one more than the
-    largest label: its votes do not depend on how many there are. Networks of a recipe do, all of them, so they need the number.
+    largest label below 1,000: its votes do not depend on how many there are. Networks of a recipe do, all of them, so they need
+    the number.
     """
     if _is_trainer(learner):
         if num_classes not in (None, learner.num_classes):
@@ -200,7 +212,14 @@ def _is_trainer(learner: Any) -> bool:
 
 def _classes(labels: NDArray[np.int64], num_classes: int | None) -> int:
     if num_classes is None:
-        return max(2, int(labels.max(initial=0)) + 1)
+        above = int((labels >= _MOST_CLASSES).sum())
+        if above:
+            warnings.warn(
+                f"{above} of {len(labels)} labels are {_MOST_CLASSES:,} or more, and count as none of the classes: if they are "
+                "classes, give num_classes=",
+                stacklevel=4,
+            )
+        return max(2, int(labels[labels < _MOST_CLASSES].max(initial=0)) + 1)
     if isinstance(num_classes, bool) or num_classes < 2:
         raise BadInput(f"num_classes={num_classes!r}: a whole number from 2 is needed")
     return int(num_classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput
+from vauban.errors import BadInput, NotRepeated
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.failures import about_the_machine, describe
@@ -23,11 +24,12 @@ _MEAN, _SCALE = "normalise.mean", "normalise.scale"
 
 @dataclass(frozen=True)
 class ModuleTrainer:
-    """Trains any torch module: `build()` returns a fresh one for each partition, and AdamW takes all its samples at every step.
+    """Trains any torch module: each partition trains a copy of what `build()` returns; AdamW takes all its samples at every step.
 
-    8-bit samples are divided by 255. `normalise`: "partition" subtracts the mean and divides by the deviation of each channel of
-    the partition's own samples. A module that cannot be trained on its partition (as batch normalisation on one sample) has a
-    constant vote. `StackedTrainer` is faster.
+    `build()` must not depend on what was trained before: what it returns is compared before and after. 8-bit samples are divided
+    by 255. `normalise`: "partition" subtracts the mean and divides by the deviation of each channel of the partition's own
+    samples. A module that cannot be trained on its partition (as batch normalisation on one sample) has a constant vote.
+    `StackedTrainer` is faster.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -57,8 +59,10 @@ class ModuleTrainer:
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         """Yield ([number], state dict with a first dimension of 1) for each partition."""
-        if len(numbers):
-            self._check_module(np.zeros_like(parts[0][0][:1]))
+        if not len(numbers):
+            return
+        self._check_module(np.zeros_like(parts[0][0][:1]))
+        start = self._start()
         for i, number in enumerate(numbers):
             x, y = parts[i]
             seed = self.seed + (number if self.seeds == "partition" else 0)
@@ -68,6 +72,11 @@ class ModuleTrainer:
             if on_progress:
                 on_progress(1)
             yield [number], {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
+        if self._start() != start:
+            raise NotRepeated(
+                "the learner returned a module with other weights after training than before, with the same seed: a base "
+                "classifier would depend on the samples of others, so nothing can be certified; let it build a new module"
+            )
 
     def scores(self, weights: dict[str, torch.Tensor], x: NDArray[Any]) -> torch.Tensor:
         """Scores [group, inputs, classes] of the modules with these weights."""
@@ -104,8 +113,14 @@ class ModuleTrainer:
                 f"the module returns scores of shape {shape} for inputs of shape {zeros.shape}: (1, {self.num_classes}) is needed"
             )
 
+    def _start(self) -> list[tuple[str, bytes]]:
+        """The names and bytes of the tensors that a module has before training, with one and the same seed."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            return [(name, _bytes(value)) for name, value in self.build().state_dict().items()]
+
     def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
-        module = self.build().to(self.device).train()
+        module = copy.deepcopy(self.build()).to(self.device).train()  # it may share layers with the next one
         extra = {}
         if self.normalise == "partition":
             axes = [axis for axis in range(x.ndim) if axis != 1]
@@ -119,6 +134,12 @@ class ModuleTrainer:
             torch.nn.functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         return {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
+
+
+def _bytes(value: torch.Tensor) -> bytes:
+    if torch.nn.parameter.is_lazy(value):
+        return b""
+    return value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _floats(x: NDArray[Any]) -> torch.Tensor:
