@@ -63,6 +63,20 @@ def in_turn(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of this file, whose folder must exist; RunRefused if another process holds it."""
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunRefused(f"{path} is being written by another process: wait for it, or give another --out") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a run folder that can be neither read nor created: it or one above it is a file, is closed, or has no valid name."""
     try:

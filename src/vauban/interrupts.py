@@ -9,6 +9,14 @@ from threading import Event
 from typing import Any
 
 
+class InterruptedAtTheEnd(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM in the last step: the work is done, and `result` is what it gave."""
+
+    def __init__(self, result: Any):
+        super().__init__()
+        self.result = result
+
+
 @contextmanager
 def interruptible() -> Iterator[Event]:
     """Context in which the first SIGINT or SIGTERM sets the event that is yielded; a second one raises KeyboardInterrupt."""

@@ -211,8 +211,15 @@ def test_parts_that_do_not_fit_are_refused(files, tmp_path):
         vb.ensemble([lambda x: x, tiny(0)])
     with pytest.raises(BadInput, match="the denoiser returned"):
         vb.denoise(nn.Flatten(), tiny(0)).module(views())
-    with pytest.raises(BadInput, match=r"2 to 2 models may be asked first"):
+    with pytest.raises(BadInput, match=r"consensus=3 in an ensemble of 3: give 2, how many are asked first, or 0"):
         vb.ensemble([tiny(0), tiny(1), tiny(2)], consensus=3)
+    with pytest.raises(BadInput, match="give a number from 2 to 3, how many"):
+        vb.ensemble([tiny(i) for i in range(4)], consensus=4)
+    for consensus in (1, 5):
+        with pytest.raises(BadInput, match="two models have no others to ask where they disagree: give 0"):
+            vb.ensemble([tiny(0), tiny(1)], consensus=consensus)
+    with pytest.raises(BadInput, match="consensus='2' in an ensemble of 3"):
+        vb.ensemble([tiny(0), tiny(1), tiny(2)], consensus="2")
     joined = models.load("+".join(files[:2]))
     with pytest.raises(BadInput, match=r"belongs to none of members.0., members.1."):
         models.save(tmp_path / "x.safetensors", tiny(0).module, joined.spec, {})

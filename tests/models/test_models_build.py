@@ -255,7 +255,7 @@ def test_composed_models_and_features_are_fitted_to_views():
         ("cnn > dncnn", "a denoiser .dncnn, unet. is needed there"),
         ("cnn + dncnn", "a classifier is needed there"),
         ("dncnn > dncnn > cnn", "more than one >"),
-        ("ensemble:consensus=1+cnn+cnn+cnn", "the first 2 to 2 models may be asked first"),
+        ("ensemble:consensus=1+cnn+cnn+cnn", "give 2, how many are asked first"),
         ("ensemble+cnn", "two or more are needed"),
     ],
 )

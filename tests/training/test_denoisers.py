@@ -166,7 +166,7 @@ def test_held_out_pictures_are_certified_with_the_pair() -> None:
             **QUICK,
         )
         assert [entry.validated is not None for entry in trained.history].count(True) == 2
-    with pytest.raises(BadInput, match="loss=mse trains no classifier .* give classifier="):
+    with pytest.raises(BadInput, match="loss=mse trains no classifier .* classifier= "):
         vb.train(UNET, pictures(), "gaussian:sigma=0.25", loss="mse", validation=held, **QUICK)
 
 

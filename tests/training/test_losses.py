@@ -347,12 +347,20 @@ def test_what_has_no_meaning_is_refused() -> None:
         "nois": "did you mean 'noise'",
         "stability:wieght=3": "did you mean 'weight'",
         "adversarial:norm=l3": "not a known norm",
-        "adversarial:epsilon=0": "epsilon must be above 0",
+        "adversarial:epsilon=0": "adversarial:epsilon=0: epsilon must be a finite number above 0",
+        "adversarial:epsilon=inf": "epsilon must be a finite number above 0",
+        "adversarial:warmup=2": "warmup must be a finite number of at least 0 and at most 1",
+        "stability:weight=nan": "stability:weight=nan: weight must be a finite number of at least 0",
+        "stability:weight=-1": "weight must be a finite number of at least 0",
+        "consistency:weight=-1": "weight must be a finite number of at least 0",
+        "consistency:entropy=nan": "entropy must be a finite number of at least 0",
+        "macer:weight=-2": "weight must be a finite number of at least 0",
+        "type2:step=inf": "step must be a finite number above 0",
         "adversarial:steps=1.5": "steps=1.5 cannot be read",
-        "consistency:views=1": "two views or more",
-        "noise:views=0": "at least one view",
-        "type2:step=-1": "step must be above 0",
-        "macer:beta=0": "beta and gamma above 0",
+        "consistency:views=1": "views must be a whole number of at least 2",
+        "noise:views=0": "views must be a whole number of at least 1",
+        "type2:step=-1": "step must be a finite number above 0",
+        "macer:beta=0": "beta must be a finite number above 0",
     }.items():
         with pytest.raises(BadInput, match=why):
             vb.losses.build(text)
@@ -361,6 +369,25 @@ def test_what_has_no_meaning_is_refused() -> None:
             function(torch.zeros(1, PICTURES, CLASSES), torch.tensor(LABELS))
     with pytest.raises(BadInput, match=r"\[views, batch, classes\]"):
         vb.losses.noise(torch.zeros(CLASSES), torch.tensor(LABELS))
+
+
+def test_a_sum_is_written_as_it_is_typed() -> None:
+    build = vb.losses.build
+    assert build("stability:weight=1e+1 +  consistency").losses == build("stability:weight=10+consistency").losses
+    assert str(build("stability:weight=1e+1 + macer:views=3+type2")) == "stability:weight=10+macer:views=3+type2"
+    for text, side in (("noise+", "after"), ("noise + ", "after"), ("+noise", "before"), ("noise++type2", "before")):
+        with pytest.raises(BadInput, match=f"a loss is missing {side} the [+]"):
+            build(text)
+    with pytest.raises(BadInput, match="no loss is named"):
+        build("")
+    with pytest.raises(BadInput, match="^adversarial:steps=3 and type2 both make views of their own"):
+        build("adversarial:steps=3+type2")
+
+
+def test_a_sum_checks_the_shape_for_all_its_parts() -> None:
+    both = vb.losses.build("noise+patch-margin:side=5")
+    with pytest.raises(BadInput, match="side=5 is larger than pictures of 4 x 4"):
+        both.check_shape(build("band:size=2"), torch.Size(SHAPE))
 
 
 def test_a_loss_of_another_package_is_a_dataclass() -> None:
@@ -384,3 +411,16 @@ def test_losses_are_float32_under_autocast_and_train_every_parameter(name: str) 
     loss.backward()
     assert loss.dtype == scores.dtype == torch.float32
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_attacks_on_rows_of_a_table_stay_within_epsilon(norm: str) -> None:
+    """Rows have any values: moved into [0, 1], as pictures are, they would be far from where they were."""
+    rows = 3 * torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(6) % 3
+    moved = vb.losses.adversarial(
+        torch.nn.Linear(8, 3), vb.Gaussian(sigma=0.3), rows, labels, epsilon=0.1, norm=norm, levels=None
+    )
+    distances = (moved - rows).norm(p=1 if norm == "l1" else 2, dim=1)
+    assert distances.max() <= 0.1 + 1e-5
+    assert distances.min() > 0.05

@@ -80,6 +80,28 @@ def test_it_refuses_what_has_no_list_of_views() -> None:
             loss.check(smoothing_of(smoothing))
     with pytest.raises(BadInput, match="one label for each picture"):
         loss.check(vb.Band(2), soft_labels=True)
-    for text in ("patch-margin:threshold=0", "patch-margin:warm=1", "patch-margin:softness=0"):
-        with pytest.raises(BadInput, match="needed"):
+    for text in (
+        "patch-margin:threshold=0",
+        "patch-margin:warm=1",
+        "patch-margin:softness=0",
+        "patch-margin:weight=-1",
+        "patch-margin:target=nan",
+    ):
+        with pytest.raises(BadInput, match=f"^{text}: .* must be a"):
             build(text)
+
+
+def test_it_must_fit_its_smoothing() -> None:
+    smoothing, shape = vb.Band(2, threshold=0.2), torch.Size((1, 8, 8))
+    for text in ("patch-margin", "patch-margin:threshold=0.4", "patch-margin:threshold=0.4+consistency"):
+        with pytest.raises(BadInput, match=r"has threshold=0.[34], and band.* another: give .*, threshold=0.2$"):
+            build(text).check(smoothing)
+    build("patch-margin:threshold=0.2").check(smoothing)
+    build("patch-margin:threshold=0.4").check(vb.Band(2))  # a threshold may be chosen when certifying
+    with pytest.raises(BadInput, match="side=9 is larger than pictures of 8 x 8"):
+        build("patch-margin:side=9").check_shape(smoothing, shape)
+    with pytest.raises(BadInput, match="target=9 is more than the 8 votes of band"):
+        build("patch-margin:target=9").check_shape(smoothing, shape)
+    build("patch-margin:side=8,target=8").check_shape(smoothing, shape)
+    with pytest.raises(BadInput, match="use exact band or block"):
+        build("patch-margin").check_shape(vb.Gaussian(0.5), shape)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from squares import convolution, pictures, same
 
-from vauban.errors import BadInput, ModelFailed, RunRefused
+from vauban.errors import BadInput, ModelFailed, RunRefused, VaubanError
+from vauban.interrupts import InterruptedAtTheEnd
 from vauban.models.files import read_metadata
 from vauban.smoothing import Gaussian
 from vauban.training import Recipe, TrainingProgress, Validation, split, train, trainer
@@ -91,10 +92,41 @@ def test_ctrl_c_waits_for_the_end_of_a_step(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_the_last_step_waits_for_the_weights(tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedAtTheEnd) as late:
         train(Interrupts(9), DATA, SMOOTHING, RECIPES["sgd"], out=out)
+    assert late.value.result.finished
     assert read_metadata(out)["step"] == "9 of 9"
     assert not (tmp_path / "m.safetensors.checkpoint").exists()
+
+
+def test_progress_says_from_which_step_it_was_resumed(tmp_path: Path) -> None:
+    seen: list[TrainingProgress] = []
+    train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=tmp_path / "m.safetensors", stop_after=4)
+    train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=tmp_path / "m.safetensors", callbacks=seen.append)
+    assert {(progress.first, progress.steps) for progress in seen} == {(4, 9)}
+
+
+def test_the_log_of_finished_weights_outlasts_a_training_that_fails_to_replace_them(tmp_path: Path) -> None:
+    out, before = tmp_path / "m.safetensors", tmp_path / "m.train.jsonl.before"
+    train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=out)
+    log = (tmp_path / "m.train.jsonl").read_bytes()
+    with pytest.raises(VaubanError, match="the loss became|weights became"):
+        train(convolution(), DATA, SMOOTHING, Recipe(epochs=3, batch=20, lr=1e30), out=out, overwrite=True)
+    assert before.read_bytes() == log
+    (tmp_path / "m.safetensors.checkpoint").unlink(missing_ok=True)
+    train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=out, overwrite=True)
+    assert not before.exists()
+    assert (tmp_path / "m.train.jsonl").read_bytes() == log
+
+
+def test_two_trainings_do_not_write_the_same_file(tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+
+    def begin_another(progress: TrainingProgress) -> None:
+        train(convolution(), DATA, SMOOTHING, Recipe(**COMMON, seed=3), out=out)
+
+    with pytest.raises(RunRefused, match="is being written by another process"):
+        train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=out, callbacks=begin_another)
 
 
 def test_a_step_that_fails_half_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

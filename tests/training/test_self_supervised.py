@@ -218,9 +218,9 @@ class Backwards(torch.nn.Module):
 
 def test_what_cannot_be_learned_from_is_refused() -> None:
     data = pictures()
-    with pytest.raises(BadInput, match="leave it out"):
+    with pytest.raises(BadInput, match="leave the smoothing out"):
         vb.train(NETWORK, data, "gaussian:sigma=0.5", loss="simclr")
-    with pytest.raises(BadInput, match="--smoothing is missing"):
+    with pytest.raises(BadInput, match="a smoothing is missing"):
         vb.train(NETWORK, data)
     with pytest.raises(BadInput, match="does not end with a linear layer"):
         vb.train(torch.nn.Flatten(), data, loss="simclr")
@@ -238,11 +238,14 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         "simclr:least=0",
         "simclr:most=0.1",
         "coding-rate:epsilon=0",
+        "simclr:width=0",
+        "simsiam:width=0",
+        "simclr:temperature=nan",
     ):
-        with pytest.raises(BadInput):
+        with pytest.raises(BadInput, match=f"^{text}"):
             vb.train(NETWORK, data, loss=text)
-    with pytest.raises(BadInput, match="not added to others"):
-        vb.train(NETWORK, data, loss="simclr+consistency")
+    with pytest.raises(BadInput, match="^simclr:least=0.3[+]consistency: .* not added to others"):
+        vb.train(NETWORK, data, loss="simclr:least=0.3+consistency")
 
 
 def test_the_command_trains_features_without_a_smoothing(tmp_path: Path) -> None:
@@ -254,3 +257,12 @@ def test_the_command_trains_features_without_a_smoothing(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert f"linear:learned={out}" in done.output
     assert out.exists()
+
+
+def test_certifying_features_alone_is_warned_about(tmp_path: Path) -> None:
+    out = tmp_path / "f.safetensors"
+    vb.train(NETWORK, pictures(32), loss="simsiam:width=8", out=out, **QUICK)
+    with pytest.warns(UserWarning, match="its last layer is zeros"):
+        vb.SmoothedClassifier(models.load(out), "gaussian:sigma=0.5").certify(
+            pictures(1), n=20, alpha=0.1, progress=False
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,8 +50,9 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="noise, stability, consistency, adversarial, type2 or macer; several joined by +, with parameters as in "
-            "stability:weight=6; of a denoiser mse or denoised-stability; of features, without labels, simclr or simsiam [noise]"
+            help="noise, stability, consistency, adversarial, type2, macer, or for exact band and block patch-margin; several "
+            "joined by +, with parameters as in stability:weight=6; of a denoiser mse or denoised-stability; of features, "
+            "without labels, simclr, simsiam or coding-rate [noise]"
         ),
     ] = None,
     classifier: Annotated[
@@ -145,6 +147,7 @@ def train(
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
+    from vauban.interrupts import InterruptedAtTheEnd
     from vauban.models import how_to_load
     from vauban.training import Recipe
     from vauban.training import train as run
@@ -177,12 +180,15 @@ def train(
     quiet = json or not in_first_process()
     if chosen is not None and chosen.note and not quiet:
         typer.echo(f"{chosen.name}: {chosen.note}", err=True)
-    with common.progress(f"training {spec.split(':')[0]}", settings.steps(len(kept)), "steps", quiet) as advance:
-        callbacks = [_Shown(advance, quiet), *_tensorboard(tensorboard)]
-        trained = run(
-            spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
-            classifier=frozen, overwrite=overwrite, metadata=kept_with,
-        )  # fmt: skip
+    with ExitStack() as stack:
+        callbacks = [_Shown(stack, spec.split(":")[0], quiet), *_tensorboard(tensorboard)]
+        try:
+            trained = run(
+                spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
+                classifier=frozen, overwrite=overwrite, metadata=kept_with,
+            )  # fmt: skip
+        except InterruptedAtTheEnd as late:
+            trained = late.result
     if in_first_process():
         named_spec = spec if frozen is None else f"{spec} > {frozen.spec}"
         if learns.learns_features:
@@ -199,12 +205,18 @@ def train(
 
 
 class _Shown:
-    """Moves the progress bar, and prints what validation found."""
+    """Shows a progress bar of the steps that are left, and prints what validation found."""
 
-    def __init__(self, advance: Any, quiet: bool):
-        self.advance, self.quiet, self.step = advance, quiet, 0
+    def __init__(self, stack: ExitStack, name: str, quiet: bool):
+        self.stack, self.name, self.quiet = stack, name, quiet
+        self.advance: Any = None
+        self.step = 0
 
     def __call__(self, progress: Any) -> None:
+        if self.advance is None:
+            before = f" ({progress.first:,} of {progress.steps:,} steps are done already)" if progress.first else ""
+            bar = common.progress(f"training {self.name}{before}", progress.steps - progress.first, "steps", self.quiet)
+            self.advance, self.step = self.stack.enter_context(bar), progress.first
         self.advance(progress.step - self.step)
         self.step = progress.step
         found = progress.validated

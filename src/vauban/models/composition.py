@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vauban.errors import BadInput
 from vauban.specs import Parameter, Spec, natural, read_params
+from vauban.validation import is_whole
 
 ENSEMBLE = "ensemble"
 """The first piece of an ensemble's text, which holds its rule."""
@@ -64,11 +65,14 @@ def check_members(members: int, consensus: int) -> None:
     """Refuse an ensemble of fewer than two models, and a consensus that would never ask the rest, or always."""
     if members < 2:
         raise BadInput(f"an ensemble of {members} model: two or more are needed, joined by +")
-    if consensus and not 2 <= consensus < members:
-        raise BadInput(
-            f"consensus={consensus} in an ensemble of {members}: the first 2 to {members - 1} models may be asked first; "
-            "0 asks all"
+    if not is_whole(consensus) or (consensus and not 2 <= consensus < members):
+        allowed = "2" if members == 3 else f"a number from 2 to {members - 1}"
+        advice = (
+            f"give {allowed}, how many are asked first, or 0, which asks all"
+            if members > 2
+            else "two models have no others to ask where they disagree: give 0, which asks both"
         )
+        raise BadInput(f"consensus={consensus!r} in an ensemble of {members}: {advice}")
 
 
 def composed(text: str) -> Composed | None:

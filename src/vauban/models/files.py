@@ -58,6 +58,12 @@ class LoadedModel(BaseClassifier):
         return fingerprint(f"{self.spec}{self.code}", self.module)
 
     def warn_if_trained_for_other_views(self, law: AnyLaw) -> None:
+        if WITHOUT_LABELS in self.metadata:
+            warnings.warn(
+                "the model holds features that were learned without labels, and its last layer is zeros: every view votes for "
+                "class 0. Train it with labels first (vauban train --init FILE)",
+                stacklevel=3,
+            )
         trained_on = self.metadata.get(TRAINED_SMOOTHING)
         if trained_on is None:
             return

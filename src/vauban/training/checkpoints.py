@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vauban.errors import BadInput, RunRefused
+from vauban.errors import BadInput, CannotWrite, RunRefused
 from vauban.files import read_lines, replace_file
 
 SUFFIX = ".checkpoint"
@@ -35,6 +35,11 @@ class Files:
     @property
     def log(self) -> Path:
         return self.weights.with_suffix(".train.jsonl")
+
+    @property
+    def log_before(self) -> Path:
+        """The log of the weights that are being replaced, until they are."""
+        return self.log.with_name(self.log.name + ".before")
 
     def refuse_existing(self, overwrite: bool) -> None:
         """Refuse to replace finished weights unless `overwrite`; a checkpoint is resumed."""
@@ -65,14 +70,20 @@ class Files:
         return state
 
     def start_log(self, step: int) -> list[dict[str, Any]]:
-        """Keep the lines of the log up to a step, and return them; later ones will be written again."""
+        """Keep the lines of the log up to a step, and return them; later ones will be written again. The log of finished weights
+        that are replaced is kept beside it."""
+        if not step and self.weights.exists() and self.log.exists() and not self.log_before.exists():
+            self.log.rename(self.log_before)
         kept = [record for record in read_lines(self.log, json.loads)[0] if record["step"] <= step] if step else []
         replace_file(self.log, "".join(json.dumps(record) + "\n" for record in kept).encode())
         return kept
 
     def write_log(self, record: dict[str, Any]) -> None:
-        with self.log.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        try:
+            with self.log.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as problem:
+            raise CannotWrite(f"{self.log} cannot be written: {problem.strerror or problem}") from problem
 
 
 def read_state(path: Path) -> dict[str, Any]:

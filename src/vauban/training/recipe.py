@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 
 from vauban.errors import BadInput
 from vauban.specs import Spec, choose
 from vauban.training.augment import AUGMENTATIONS
+from vauban.validation import is_whole
 
 OPTIMIZERS = ("adamw", "sgd")
 SCHEDULES = ("cosine", "constant", "onecycle", "step")
@@ -70,6 +72,7 @@ class Recipe:
         choose("masks", self.masks, MASKS)
         build(self.loss)
         self._schedule()
+        self._check_kinds()
         for key, low, above in (("epochs", 0, True), ("batch", 1, False), ("lr", 0, True), ("accumulate", 1, False)):
             self._check(key, getattr(self, key), low, math.inf, above)
         for key in ("weight_decay", "mixup", "cutmix", "clip", "warmup"):
@@ -81,6 +84,21 @@ class Recipe:
         if self.batch % self.accumulate:
             raise BadInput(f"accumulate={self.accumulate} does not divide batch={self.batch}: give one that does")
 
+    def _check_kinds(self) -> None:
+        """Refuse values that are no numbers where numbers are needed."""
+        for field in fields(self):
+            value, default = getattr(self, field.name), field.default
+            if isinstance(default, str) or (value is None and default is None):
+                continue
+            if isinstance(default, bool):
+                fits, needed = isinstance(value, bool | np.bool_), "True or False"
+            elif field.type == "int":
+                fits, needed = is_whole(value), "a whole number"
+            else:
+                fits, needed = is_whole(value) or isinstance(value, float | np.floating), "a number"
+            if not fits:
+                raise BadInput(f"{field.name}={value!r}: {needed} is needed")
+
     def _check(self, key: str, value: float, low: float, high: float, above: bool = False) -> None:
         if not (value > low if above else value >= low) or not value < high:
             raise BadInput(f"{key}={value}: a finite number {'above' if above else 'of at least'} {low} is needed")
@@ -88,6 +106,8 @@ class Recipe:
     @classmethod
     def from_options(cls, base: Recipe, options: dict[str, Any]) -> Recipe:
         """`base` with the options that are not None in place of its own."""
+        for key in options:
+            choose("setting", key, [field.name for field in fields(cls)])
         return cls(
             **{f.name: getattr(base, f.name) for f in fields(cls)} | {k: v for k, v in options.items() if v is not None}
         )

@@ -6,20 +6,26 @@ import math
 from pathlib import Path
 from typing import Any
 
-from vauban.errors import BadInput
+from vauban.errors import BadInput, CannotWrite
 
 
 class TensorBoard:
     """Writes loss, accuracy, rate and validation to a folder that `tensorboard --logdir` shows."""
 
     def __init__(self, folder: str | Path):
+        path = Path(folder).expanduser()
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"{folder} is a file, and TensorBoard's files need a folder: give another name")
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise BadInput(
-                "TensorBoard is not installed: pip install tensorboard, or leave --tensorboard out"
+                "TensorBoard is not installed: pip install tensorboard, or train without it (leave --tensorboard out)"
             ) from None
-        self._writer = SummaryWriter(str(folder))
+        try:
+            self._writer = SummaryWriter(str(path))
+        except OSError as problem:
+            raise CannotWrite(f"{folder} cannot be written: {problem.strerror or problem}") from problem
 
     def __call__(self, progress: Any) -> None:
         values = {"loss": progress.loss, "accuracy": progress.accuracy, "rate": progress.rate}

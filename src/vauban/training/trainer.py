@@ -6,19 +6,30 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from vauban.engine.failed_calls import reason
 from vauban.engine.scheduler import current
-from vauban.errors import BadInput, ModelFailed, OutOfMemory, VaubanError
-from vauban.interrupts import interruptible
+from vauban.errors import ModelFailed, OutOfMemory, VaubanError
+from vauban.files import locked_file
+from vauban.interrupts import InterruptedAtTheEnd, interruptible
 from vauban.models.files import TRAINED_SMOOTHING, WITHOUT_LABELS, save
 from vauban.models.weights import read_header
 from vauban.smoothing import Smoothing
+from vauban.training.arguments import (
+    callbacks_of,
+    check_counts,
+    check_network_kind,
+    check_validation,
+    device_of,
+    recipe_of,
+)
 from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
 from vauban.training.denoising import Frozen, voter
@@ -41,7 +52,8 @@ BASE_ACCURACY = "base_accuracy_on_training_views"
 class TrainingProgress:
     """The state of training after a step: mean loss and accuracy on views since the last report, and a validation if one was due.
 
-    `rate` is the learning rate of the step; `accuracy` is NaN for a network that returns no scores of classes.
+    `rate` is the learning rate of the step; `accuracy` is NaN for a network that returns no scores of classes; `first` is the
+    step from which a checkpoint was resumed.
     """
 
     step: int
@@ -51,10 +63,11 @@ class TrainingProgress:
     loss: float
     accuracy: float
     validated: Validated | None = None
+    first: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for the log."""
-        record = {k: v for k, v in asdict(self).items() if k != "validated"}
+        record = {k: v for k, v in asdict(self).items() if k not in ("validated", "first")}
         record = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()}
         return record | ({"validated": asdict(self.validated)} if self.validated else {})
 
@@ -130,25 +143,26 @@ def train(
     >>> trained.step, trained.finished
     (4, True)
     """
-    recipe = Recipe.from_options(recipe or Recipe(), settings)
-    calls = [callbacks] if callable(callbacks) else list(callbacks)
+    recipe = recipe_of(recipe, settings, train.__kwdefaults__ or ())
+    check_network_kind(network)
+    check_counts(stop_after, workers)
+    calls, device = callbacks_of(callbacks), device_of(device)
     files = Files(Path(out).expanduser()) if out is not None else None
     loss = build_loss(recipe.loss)
     smoothing = smoothing_for(loss, smoothing)
     frozen = Frozen.of(classifier, loss, recipe.loss) if classifier is not None else None
-    if validation is not None and frozen is None and not loss.classifies:
-        raise BadInput(
-            f"loss={recipe.loss} trains no classifier that held-out pictures could be certified with: give classifier="
-        )
+    check_validation(validation, loss, recipe.loss, frozen is not None)
     start = Path(init).expanduser() if init is not None else None
     with (
-        processes(torch.device(device)) as (group, own_device),
+        processes(device) as (group, own_device),
         current(own_device),
         torch.random.fork_rng(devices=[]),
+        ExitStack() as locks,
     ):
         group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
+            locks.enter_context(locked_file(files.weights))
         source = source_of(data, own_device, classes, workers, labels=loss.uses_labels)
         loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         loss.check_shape(smoothing, source.shape)
@@ -175,7 +189,7 @@ def train(
                 further[WITHOUT_LABELS] = "true"
             _save(files, trained, name_of(network), smoothing, made_by, frozen, further)
         if loop.interrupted:
-            raise KeyboardInterrupt
+            raise InterruptedAtTheEnd(trained)
     return trained
 
 
@@ -206,6 +220,7 @@ def _save(
     else:
         frozen.save(files.weights, trained.network, name, metadata)
     files.checkpoint.unlink(missing_ok=True)
+    files.log_before.unlink(missing_ok=True)
 
 
 class _Loop:
@@ -279,8 +294,9 @@ class _Loop:
             self._found.append(self.recorded.update(x, y, self.step, self.steps))
         except torch.OutOfMemoryError as problem:
             raise OutOfMemory(
-                f"step {self.step + 1} does not fit into memory ({reason(problem)}): give --accumulate "
-                f"{2 * self.recipe.accumulate}, which computes the batch of {self.recipe.batch} in parts, or a smaller batch"
+                f"step {self.step + 1} does not fit into memory ({reason(problem)}): give "
+                f"accumulate={2 * self.recipe.accumulate} (--accumulate), which computes the batch of {self.recipe.batch} in "
+                "parts, or a smaller batch"
             ) from problem
         except VaubanError:
             raise
@@ -311,12 +327,13 @@ class _Loop:
         validated = self._validate() if self._validates() else None
         epoch = self.step * self.recipe.batch / self.source.size
         rate = self.recipe.rate(self.step - 1, self.steps)
-        progress = TrainingProgress(self.step, self.steps, epoch, rate, loss, accuracy, validated)
+        progress = TrainingProgress(self.step, self.steps, epoch, rate, loss, accuracy, validated, self.first)
         self.history.append(progress)
         if self.files is not None:
             self.files.write_log(progress.to_json())
         answers = [callback(progress) for callback in self.callbacks] if self.group.first else []
-        return self.group.any(any(answer is True for answer in answers), self.updater.device)
+        ends = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+        return self.group.any(ends, self.updater.device)
 
     def _validate(self) -> Validated:
         """Try the weights that would be saved now, and keep them if they are the best so far."""
@@ -342,8 +359,9 @@ class _Loop:
             return
         kept = "no checkpoint was written before"
         if self.files is not None and self.files.checkpoint.exists():
-            kept = f"{self.files.checkpoint} holds the last good weights, to start from with --init and another --out"
-        raise VaubanError(f"{what} at step {step} of {self.steps}: give a lower --lr, or --clip 1; {kept}")
+            kept = f"{self.files.checkpoint} holds the last good weights: start from them with init= (--init) and another out"
+        advice = "give a lower lr (--lr), or clip=1 (--clip 1)"
+        raise VaubanError(f"{what} at step {step} of {self.steps}: {advice}; {kept}")
 
     def _checkpoint(self) -> None:
         """Write the state after the last step, unless it has diverged."""

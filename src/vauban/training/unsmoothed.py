@@ -34,8 +34,13 @@ def smoothing_for(loss: Loss, given: Smoothing | str | None) -> Smoothing:
     """The smoothing to train with: the one that is given, or none for a loss that learns features from views of its own."""
     if loss.learns_features:
         if given is not None and not isinstance(given, Unsmoothed):
-            raise BadInput(f"{loss} learns features from augmented copies, not from views of {given}: leave it out")
+            text = given.spec if isinstance(given, Smoothing) else given
+            raise BadInput(
+                f"{loss} learns features from augmented copies, not from views of {text}: leave the smoothing out (--smoothing)"
+            )
         return Unsmoothed()
     if given is None:
-        raise BadInput("--smoothing is missing: say which views to train on, such as gaussian:sigma=0.5")
+        raise BadInput(
+            "a smoothing is missing: say which views to train on, such as gaussian:sigma=0.5 (--smoothing; in Python smoothing=)"
+        )
     return build_smoothing(given) if isinstance(given, str) else given

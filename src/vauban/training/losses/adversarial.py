@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy
 
-from vauban.errors import BadInput
 from vauban.inputs import LEVELS
 from vauban.smoothing import Smoothing
 from vauban.specs import choose
 from vauban.surrogate import log_mean_softmax
 from vauban.training.losses.attacks import ascend_l1, ascend_l2, same_statistics
-from vauban.training.losses.base import LOSSES, Batch, Loss, repeated, widened
+from vauban.training.losses.base import LOSSES, Batch, Loss, check_numbers, repeated, widened
 
 _ASCENDS = {"l2": ascend_l2, "l1": ascend_l1}
 
@@ -33,7 +32,7 @@ def adversarial(
     generator: torch.Generator | None = None,
     levels: int | None = LEVELS,
 ) -> torch.Tensor:
-    """Pictures in [0, 1] within `epsilon` of x [b, ...] that the smoothed classifier should mistake. [Salman2019] SmoothAdv
+    """Inputs within `epsilon` of x [b, ...] that the smoothed classifier should mistake; pictures stay in [0, 1]. [Salman2019]
 
     Maximizes the cross-entropy of the log-mean-softmax over `views` views, whose noise is the same in all steps, by projected
     gradient ascent in the L2 or L1 norm. The network keeps its mode, and its batch statistics are restored. `words` [views, b, …]
@@ -86,8 +85,9 @@ class Adversarial(Loss):
 
     def __post_init__(self) -> None:
         choose("norm", self.norm, _ASCENDS)
-        if not self.epsilon > 0 or self.steps < 1 or self.views < 1 or not 0 <= self.warmup <= 1:
-            raise BadInput(f"{self}: epsilon must be above 0, steps and views at least 1, warmup from 0 to 1")
+        check_numbers(self, "epsilon", low=0, above=True)
+        check_numbers(self, "steps", "views", low=1)
+        check_numbers(self, "warmup", low=0, high=1)
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count)

@@ -46,31 +46,37 @@ def gradient(objective: Objective, x: torch.Tensor) -> torch.Tensor:
 
 
 def ascend_l2(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tensor, steps: int) -> torch.Tensor:
-    """Pictures in [0, 1] within L2 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps along the normalised
-    gradient of the objective. [Salman2019]"""
+    """Inputs within L2 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps along the normalised gradient of
+    the objective. Pictures stay in [0, 1]. [Salman2019]"""
     moved, tiny = x, torch.finfo(x.dtype).tiny
     for _ in range(steps):
         slope = gradient(objective, moved).flatten(1)
         slope = slope / slope.norm(dim=1, keepdim=True).clamp(min=tiny)
         change = (moved - x).flatten(1) + 2 * epsilon / steps * slope
         change = change * (epsilon / change.norm(dim=1, keepdim=True).clamp(min=tiny)).clamp(max=1)
-        moved = (x + change.view_as(x)).clamp(0, 1)
+        moved = _in_range(x + change.view_as(x))
     return moved
 
 
 def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tensor, steps: int) -> torch.Tensor:
-    """Pictures in [0, 1] within L1 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps.
+    """Inputs within L1 distance `epsilon` of x [b, ...], by `steps` steps of 2 epsilon / steps. Pictures stay in [0, 1].
 
-    A step moves the hundredth of the numbers that have the largest gradients, equally far; numbers that would leave [0, 1] do
-    not count. [Tramer2019]
+    A step moves the hundredth of the numbers that have the largest gradients, equally far; numbers of a picture that would leave
+    [0, 1] do not count. [Tramer2019]
     """
     moved = x
     for _ in range(steps):
         slope, flat = gradient(objective, moved).flatten(1), moved.flatten(1)
-        slope = slope.masked_fill((flat <= 0) & (slope < 0) | (flat >= 1) & (slope > 0), 0)
+        if x.dim() > 2:
+            slope = slope.masked_fill((flat <= 0) & (slope < 0) | (flat >= 1) & (slope > 0), 0)
         count = max(1, int(_SHARE * slope.shape[1]))
         largest = slope.abs().topk(count, dim=1).indices
         direction = torch.zeros_like(slope).scatter(1, largest, slope.gather(1, largest).sign())
         change = into_l1_ball(flat - x.flatten(1) + 2 * epsilon / steps / count * direction, epsilon)
-        moved = (x + change.view_as(x)).clamp(0, 1)
+        moved = _in_range(x + change.view_as(x))
     return moved
+
+
+def _in_range(moved: torch.Tensor) -> torch.Tensor:
+    """Pictures [b, channels, height, width] in [0, 1]; rows of a table [b, features], which may have any values, as they are."""
+    return moved.clamp(0, 1) if moved.dim() > 2 else moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -16,7 +17,7 @@ from vauban.specs import Parameter, Spec, flag, read_params
 
 Scores = torch.Tensor | Sequence[torch.Tensor]
 
-_PLUS = re.compile(r"\+(?=[A-Za-z_])")
+_PLUS = re.compile(r"\+(?![\d.])")  # not that of a number such as 1e+5
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,13 @@ class Loss:
         penalty = self.penalty(scores, batch)
         return (loss if penalty is None else loss + penalty), scores
 
+    def __str__(self) -> str:
+        """The text form, without parameters that have their default values."""
+        name = next((name for name, kind in LOSSES.items() if kind is type(self)), type(self).__name__)
+        defaults: dict[str, object] = {key.name: key.default for key in fields(self)} if is_dataclass(self) else {}
+        values = {key: getattr(self, key) for key in defaults}
+        return str(Spec(name, {key: _written(value) for key, value in values.items() if value != defaults[key]}))
+
     def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
         """The module that is trained: the network itself, or with layers of the loss behind it, of random weights by `seed`."""
         return network
@@ -108,10 +116,10 @@ class Sum(Loss):
     def __init__(self, losses: Sequence[Loss]):
         changing = [loss for loss in losses if loss.changes_views]
         if len(changing) > 1:
-            raise BadInput(f"{' and '.join(map(repr, changing))} both make views of their own: leave one of them out")
+            raise BadInput(f"{' and '.join(map(str, changing))} both make views of their own: leave one of them out")
         if any(not loss.uses_labels for loss in losses):
             raise BadInput(
-                f"{' + '.join(map(repr, losses))}: losses without labels are not added to others: give one alone"
+                f"{'+'.join(map(str, losses))}: losses without labels are not added to others: give one alone"
             )
         self.losses, self.changes_views = tuple(losses), bool(changing)
         self.views = max(loss.views for loss in losses)
@@ -120,6 +128,10 @@ class Sum(Loss):
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
         for loss in self.losses:
             loss.check(smoothing, soft_labels)
+
+    def check_shape(self, smoothing: Smoothing, shape: torch.Size) -> None:
+        for loss in self.losses:
+            loss.check_shape(smoothing, shape)
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         return self._makes_views.views_of(batch, count)
@@ -133,6 +145,9 @@ class Sum(Loss):
 
     def __repr__(self) -> str:
         return f"Sum({', '.join(map(repr, self.losses))})"
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.losses))
 
 
 class LossRegistry(Registry[type[Loss]]):
@@ -157,7 +172,14 @@ def build(text: str) -> Loss:
     >>> build("noise+consistency").views
     2
     """
-    losses = [_one(Spec.parse(part)) for part in _PLUS.split(text)]
+    if not isinstance(text, str):
+        raise BadInput(f"loss={text!r}: the text of a loss is needed, such as stability:weight=6")
+    parts = [part.strip() for part in _PLUS.split(text)]
+    if not all(parts):
+        side = "after" if not parts[-1] else "before"
+        what = f"{text!r}: a loss is missing {side} the +" if len(parts) > 1 else f"loss={text!r}: no loss is named"
+        raise BadInput(f"{what}; write stability, or several such as stability+consistency")
+    losses = [_one(Spec.parse(part)) for part in parts]
     return losses[0] if len(losses) == 1 else Sum(losses)
 
 
@@ -169,6 +191,23 @@ def _one(spec: Spec) -> Loss:
         read = flag if isinstance(default, bool) else float if default is None else type(default)
         parameters[key.name] = Parameter(read, default, required=required, example=f"{key.name}" if required else "")
     return kind(**read_params(spec, parameters))
+
+
+def check_numbers(loss: Loss, *keys: str, low: float, above: bool = False, high: float = math.inf) -> None:
+    """Refuse a loss one of whose parameters `keys` is not finite, below `low` (with `above`: or equal to it) or above `high`."""
+    for key in keys:
+        value = getattr(loss, key)
+        if (value > low if above else value >= low) and value <= high and math.isfinite(value):
+            continue
+        kind = "whole" if isinstance(value, int) else "finite"
+        needed = f"{'above' if above else 'of at least'} {low}" + ("" if math.isinf(high) else f" and at most {high}")
+        raise BadInput(f"{loss}: {key} must be a {kind} number {needed}")
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def stacked(scores: Scores) -> torch.Tensor:

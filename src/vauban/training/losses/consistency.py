@@ -8,7 +8,7 @@ import torch
 
 from vauban.errors import BadInput
 from vauban.surrogate import log_mean_softmax
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, mean_cross_entropy, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, mean_cross_entropy, stacked
 
 
 def consistency(scores: Scores, labels: torch.Tensor, weight: float = 10.0, entropy: float = 0.5) -> torch.Tensor:
@@ -40,8 +40,8 @@ class Consistency(Loss):
     views: int = 2
 
     def __post_init__(self) -> None:
-        if self.views < 2:
-            raise BadInput(f"consistency:views={self.views}: two views or more are compared")
+        check_numbers(self, "weight", "entropy", low=0)
+        check_numbers(self, "views", low=2)
 
     def penalty(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         return inconsistency(scores, self.weight, self.entropy)

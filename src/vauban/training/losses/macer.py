@@ -11,7 +11,7 @@ from vauban.errors import BadInput
 from vauban.laws.gaussian import GaussianLaw
 from vauban.smoothing import Smoothing
 from vauban.surrogate import log_mean_softmax
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, stacked
 
 
 def macer(
@@ -63,8 +63,9 @@ class Macer(Loss):
     weight: float = 12.0
 
     def __post_init__(self) -> None:
-        if self.views < 1 or not self.beta > 0 or not self.gamma > 0:
-            raise BadInput(f"{self}: views must be at least 1, beta and gamma above 0")
+        check_numbers(self, "views", low=1)
+        check_numbers(self, "beta", "gamma", low=0, above=True)
+        check_numbers(self, "weight", low=0)
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
         if not isinstance(smoothing.law, GaussianLaw):

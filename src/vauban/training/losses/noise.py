@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vauban.errors import BadInput
-from vauban.training.losses.base import LOSSES, Loss, Scores, mean_cross_entropy
+from vauban.training.losses.base import LOSSES, Loss, Scores, check_numbers, mean_cross_entropy
 
 
 def noise(scores: Scores, labels: torch.Tensor) -> torch.Tensor:
@@ -26,5 +25,4 @@ class Noise(Loss):
     views: int = 1
 
     def __post_init__(self) -> None:
-        if self.views < 1:
-            raise BadInput(f"noise:views={self.views}: at least one view is needed")
+        check_numbers(self, "views", low=1)

@@ -12,7 +12,7 @@ from vauban.errors import BadInput
 from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.laws.patches.positions import maximal
 from vauban.smoothing import Smoothing
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, stacked
 
 
 def patch_lead(
@@ -42,7 +42,8 @@ def patch_deficit(lead: torch.Tensor, target: float, softness: float) -> torch.T
 @dataclass(frozen=True)
 class PatchMargin(Loss):
     """Cross-entropy on all views plus `weight` times the votes that the label lacks of being certified against a square of `side`
-    pixels by `target` votes; the second part is added after `warm` of the training. For exact band and block smoothing."""
+    pixels by `target` votes; the second part is added after `warm` of the training. For exact band and block smoothing, whose
+    `threshold`, if they have one, must be the same."""
 
     changes_views = True
     side: int = 5
@@ -54,21 +55,35 @@ class PatchMargin(Loss):
     warm: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1 or self.side < 1 or not 0 <= self.warm < 1:
-            raise BadInput(
-                f"patch-margin:side={self.side},threshold={self.threshold},warm={self.warm}: a side of at least 1, a threshold "
-                "above 0 and at most 1, and warm from 0 to below 1 are needed"
-            )
-        if min(self.sharpness, self.softness) <= 0:
-            raise BadInput(
-                f"patch-margin:sharpness={self.sharpness},softness={self.softness}: numbers above zero are needed"
-            )
+        check_numbers(self, "side", low=1)
+        check_numbers(self, "threshold", low=0, above=True, high=1)
+        check_numbers(self, "weight", "target", low=0)
+        check_numbers(self, "sharpness", "softness", low=0, above=True)
+        if not 0 <= self.warm < 1:
+            raise BadInput(f"{self}: warm must be a number from 0 to below 1")
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
-        if not isinstance(smoothing.law, ExactPatchLaw):
-            raise BadInput(f"patch-margin counts every view, and {smoothing} has no such list: use exact band or block")
+        theirs = _law(smoothing).threshold
+        if theirs is not None and theirs != self.threshold:
+            raise BadInput(
+                f"{self} has threshold={self.threshold}, and {smoothing.spec} another: give the loss that of the smoothing, "
+                f"threshold={theirs}"
+            )
         if soft_labels:
             raise BadInput("patch-margin needs one label for each picture: leave mixup and cutmix out")
+
+    def check_shape(self, smoothing: Smoothing, shape: torch.Size) -> None:
+        law = _law(smoothing).for_shape(shape)
+        assert isinstance(law, ExactPatchLaw)
+        if self.side > max(shape[1:]):
+            raise BadInput(
+                f"{self}: side={self.side} is larger than pictures of {shape[1]} x {shape[2]}: give the side of a patch that may "
+                "lie inside them"
+            )
+        if self.target > law.views:
+            raise BadInput(
+                f"{self}: target={self.target:g} is more than the {law.views} votes of {smoothing.spec}: give a smaller lead"
+            )
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         law = _fitted(batch)
@@ -80,6 +95,14 @@ class PatchMargin(Loss):
         lead = patch_lead(scores, batch.labels, touched, self.threshold, self.sharpness)
         begun = (torch.as_tensor(batch.done, device=scores.device) >= self.warm).to(scores)
         return self.weight * begun * patch_deficit(lead, self.target, self.softness)
+
+
+def _law(smoothing: Smoothing) -> ExactPatchLaw:
+    if not isinstance(smoothing.law, ExactPatchLaw):
+        raise BadInput(
+            f"patch-margin counts every view, and {smoothing.spec} has no such list: use exact band or block"
+        )
+    return smoothing.law
 
 
 def _fitted(batch: Batch) -> ExactPatchLaw:

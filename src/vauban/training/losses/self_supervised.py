@@ -11,7 +11,7 @@ from vauban.errors import BadInput
 from vauban.smoothing import Smoothing
 from vauban.training.augmented_views import WORDS, augmented
 from vauban.training.encoder import Encoder
-from vauban.training.losses.base import LOSSES, Batch, Loss, repeated
+from vauban.training.losses.base import LOSSES, Batch, Loss, check_numbers, repeated
 
 
 def simclr(points: torch.Tensor, temperature: float = 0.5) -> torch.Tensor:
@@ -81,11 +81,10 @@ class SelfSupervised(Loss):
     most: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.least <= self.most <= 1 or self.side < 0:
-            raise BadInput(
-                f"least={self.least}, most={self.most}, side={self.side}: shares of the area above 0 and up to 1 are needed, the "
-                "smaller one first, and a number of pixels from 1, or 0 for the picture's own"
-            )
+        check_numbers(self, "least", "most", low=0, above=True, high=1)
+        if self.least > self.most:
+            raise BadInput(f"{self}: least={self.least} is above most={self.most}: give shares of the area in order")
+        check_numbers(self, "side", low=0)
 
     def check(self, smoothing: Smoothing, soft_labels: bool = False) -> None:
         if soft_labels:
@@ -120,8 +119,8 @@ class SimCLR(SelfSupervised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise BadInput(f"temperature={self.temperature}: a number above 0 is needed")
+        check_numbers(self, "temperature", low=0, above=True)
+        check_numbers(self, "width", low=1)
 
     def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
         return Encoder(network, self.width, predicts=False, seed=seed)
@@ -141,8 +140,8 @@ class SimSiam(SelfSupervised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.views < 2:
-            raise BadInput(f"simsiam:views={self.views}: two copies or more are compared")
+        check_numbers(self, "views", low=2)
+        check_numbers(self, "width", low=1)
 
     def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
         return Encoder(network, self.width, predicts=True, seed=seed)
@@ -166,11 +165,9 @@ class CodingRate(SelfSupervised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.views < 2 or self.width < 1 or not (self.weight > 0 and self.epsilon > 0):
-            raise BadInput(
-                f"coding-rate:views={self.views},width={self.width},weight={self.weight},epsilon={self.epsilon}: two copies or "
-                "more are compared, and the other numbers are above 0"
-            )
+        check_numbers(self, "views", low=2)
+        check_numbers(self, "width", low=1)
+        check_numbers(self, "weight", "epsilon", low=0, above=True)
 
     def around(self, network: torch.nn.Module, seed: int) -> torch.nn.Module:
         return Encoder(network, self.width, predicts=False, seed=seed, normalised=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from vauban.errors import BadInput
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, mean_cross_entropy, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, mean_cross_entropy, stacked
 
 
 def stability(scores: Scores, labels: torch.Tensor, weight: float = 6.0) -> torch.Tensor:
@@ -35,6 +35,9 @@ class Stability(Loss):
 
     views = 2
     weight: float = 6.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "weight", low=0)
 
     def classification(self, scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
         return mean_cross_entropy(scores[:1], labels, label_smoothing)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from vauban.errors import BadInput
 from vauban.inputs import LEVELS
 from vauban.smoothing import Smoothing
 from vauban.training.losses.attacks import gradient, same_statistics
-from vauban.training.losses.base import LOSSES, Batch, Loss, mean_cross_entropy, repeated
+from vauban.training.losses.base import LOSSES, Batch, Loss, check_numbers, mean_cross_entropy, repeated
 
 
 def type2(
@@ -55,8 +54,8 @@ class Type2(Loss):
     views: int = 1
 
     def __post_init__(self) -> None:
-        if not self.step > 0 or self.views < 1:
-            raise BadInput(f"{self}: step must be above 0 and views at least 1")
+        check_numbers(self, "step", low=0, above=True)
+        check_numbers(self, "views", low=1)
 
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count)
