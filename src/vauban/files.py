@@ -65,8 +65,9 @@ def in_turn(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of this file, whose folder must exist; RunRefused if another process holds it."""
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    """Hold the lock of whoever writes this file, whose folder must exist; RunRefused if another process holds it. It is another
+    lock than that of `in_turn`, which may be held around it."""
+    lock = FileLock(path.with_name(f".{path.name}.writing.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,41 @@ def read_object(x: Any) -> tuple[Any, np.ndarray | None]:
     if not numbered or len(x) == 0 or not _shows_a_picture(x[0]):
         return read_all(x)
     found: dict[int, Any] = {}
-    grey = _picture(x[0]).mode == "L"
+    items = Items.like(x[0])
 
     def read(number: int) -> NDArray[np.uint8]:
-        item = x[number]
-        found[number] = _label(item)
-        return _pixels(_picture(item), grey, number)
+        values, found[number] = items.read(x[number], f"item {number}")
+        return values
 
     streamed = Streamed(Source(len(x), read, lambda number: f"item {number} of the {type(x).__name__}"), workers=0)
     for _ in streamed:
         pass
     labels = [found[number] for number in range(len(x))]
     return streamed, None if any(label is None for label in labels) else np.asarray(labels)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Reads the items of a data set, all of the kind of its first one.
+
+    `pictures`: whether items are pictures of Pillow, pairs (picture, label) or mappings with a picture; others are arrays, or
+    pairs (array, label). `grey`: whether the first picture is grey.
+    """
+
+    pictures: bool
+    grey: bool = False
+
+    @classmethod
+    def like(cls, first: Any) -> Items:
+        """The reader of a data set with this first item."""
+        shows = _shows_a_picture(first)
+        return cls(shows, shows and _picture(first).mode == "L")
+
+    def read(self, item: Any, name: str) -> tuple[Any, Any]:
+        """The input of an item and its label, or None: pictures are uint8 [channels, height, width]. `name`: for messages."""
+        if self.pictures:
+            return _pixels(_picture(item), self.grey, name), _label(item)
+        return to_array(item[0] if isinstance(item, tuple | list) and item else item), _label(item)
 
 
 def _shows_a_picture(item: Any) -> bool:
@@ -91,10 +115,10 @@ def _key(item: Mapping[str, Any], known: tuple[str, ...], what: str) -> str:
     return there[0]
 
 
-def _pixels(picture: Any, grey: bool, number: int) -> NDArray[np.uint8]:
+def _pixels(picture: Any, grey: bool, name: str) -> NDArray[np.uint8]:
     """The values of a picture, uint8 [channels, height, width]: one channel if it and the first are grey, else three."""
     if picture.mode[0] in "IF":
-        raise BadInput(f"item {number} has more than 8 bits for each value: round it to 8 before it is certified")
+        raise BadInput(f"{name} has more than 8 bits for each value: round it to 8 first")
     values = np.asarray(picture if picture.mode == "L" and grey else picture.convert("RGB"), np.uint8)
     return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
 

@@ -126,6 +126,7 @@ def train(
             help="scale the features of a table by their mean and standard deviation; the file keeps them",
         ),
     ] = False,
+    input_range: common.InputRangeOption = None,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
@@ -143,7 +144,7 @@ def train(
         return
     from torch import Size
 
-    from vauban.cli.build import check_out
+    from vauban.cli.build import check_out, read_range
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.errors import BadInput
@@ -185,7 +186,7 @@ def train(
         try:
             trained = run(
                 spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
-                classifier=frozen, overwrite=overwrite, metadata=kept_with,
+                classifier=frozen, overwrite=overwrite, metadata=kept_with, input_range=read_range(input_range),
             )  # fmt: skip
         except InterruptedAtTheEnd as late:
             trained = late.result

@@ -277,6 +277,8 @@ def fitting(spec: str, *, channels: int, classes: int | None, size: int) -> str:
 def fitting_views(spec: str, view_shape: Sequence[int], classes: int | None) -> str:
     """`spec` with missing parameters set for views [...] of this shape; refused if it cannot take such views.
 
+    `classes`: None or 0 where their number is not known; the architecture's own default is then used.
+
     >>> fitting_views("mlp:width=32", (30,), 2)
     'mlp:features=30,classes=2,width=32,depth=2'
     """
@@ -290,7 +292,7 @@ def fitting_views(spec: str, view_shape: Sequence[int], classes: int | None) -> 
         raise BadInput(f"{spec} takes pictures, and views have the shape {list(view_shape)}: use mlp, or your own")
     if "size" in known and view_shape[-1] != view_shape[-2]:
         raise BadInput(f"{spec} takes square pictures, and views are {view_shape[-2]}x{view_shape[-1]}: use resnet18")
-    views = {"features": math.prod(view_shape), "classes": classes}
+    views = {"features": math.prod(view_shape), "classes": classes or None}
     if len(view_shape) == 3:
         views |= {"channels": view_shape[0], "size": view_shape[-1]}
     open_ = {key: str(value) for key, value in views.items() if key in known and value is not None}

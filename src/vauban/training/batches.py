@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from vauban.certificates import UNIT_RANGE
 from vauban.data import Dataset
 from vauban.errors import BadInput
-from vauban.inputs import prepare
+from vauban.inputs import Inputs, prepare
+from vauban.objects import Items
 from vauban.seed import Seed
+from vauban.smoothing import Smoothing
 
 UNKNOWN = -1  # the label of a picture that has none
+Range = tuple[float, float] | None  # of the values of pictures; None: any
 _SHARE = 0.3  # of a GPU's free memory that a data set may take
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -53,16 +57,50 @@ def _permutation(epoch: int, size: int, seed: int) -> np.ndarray:
     return generator.permutation(size)
 
 
+def read_inputs(
+    x: Any, exact: bool, arithmetic: str = "auto", first: int = 0, input_range: Range = UNIT_RANGE
+) -> Inputs:
+    """Inputs [m, ...] read and checked as `certify` does. `exact`: whether every view votes.
+
+    Pictures [m, channels, height, width] are of 8 bits or floats in `input_range`. A table may hold any numbers, whole ones too,
+    unless its views are those of an exact smoothing: these are on the 8-bit grid. `first`: the number of the first input, for
+    messages.
+    """
+    if exact:
+        return prepare(x, "grid", input_range if x.ndim == 4 else None, first)
+    if x.ndim == 4:
+        return prepare(x, arithmetic, input_range, first)
+    return prepare(_floats(x), arithmetic, None, first)
+
+
+def is_exact(smoothing: Smoothing | None) -> bool:
+    """Whether a smoothing has a law (features are learned without one), and an exact one."""
+    law = getattr(smoothing, "law", None)
+    return law is not None and bool(law.exact)
+
+
 class Held:
     """A data set in memory: on the device if it takes less than 30 % of the free memory there, else copied batch by batch.
 
-    `labels`: whether they are needed; where they are not, those that are not known are -1.
+    `labels`: whether they are needed; where they are not, those that are not known are -1. `smoothing`: the one whose views are
+    made of them; inputs that `certify` would refuse are refused. `input_range`: of the values of pictures.
     """
 
-    def __init__(self, data: Dataset, device: torch.device, labels: bool = True):
+    def __init__(
+        self,
+        data: Dataset,
+        device: torch.device,
+        labels: bool = True,
+        smoothing: Smoothing | None = None,
+        input_range: Range = UNIT_RANGE,
+    ):
         if data.labels is None and labels:
             raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
-        inputs = prepare(data.images, input_range=None)
+        if data.labels is not None and labels:
+            _refuse_one_class(data.name, len(np.unique(data.labels)))
+        inputs = read_inputs(data.images, is_exact(smoothing), input_range=input_range)
+        if smoothing is not None:
+            inputs.check_with(smoothing.check)
         self.levels, self.classes, self.device = inputs.levels, data.num_classes, device
         self.shape, self.size = inputs.values.shape[1:], len(inputs.values)
         values = inputs.values
@@ -105,52 +143,111 @@ class _Steps:
         return self.last - self.first
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """Makes a batch of items: read as `certify` reads them, and checked, in the worker processes.
+
+    `labels`: whether they are needed. `exact`, `input_range`: see `read_inputs`. `like`: shape and type of every input, those of
+    the first.
+    """
+
+    items: Items
+    labels: bool
+    exact: bool
+    input_range: Range
+    like: tuple[tuple[int, ...], Any] | None = None
+
+    def __call__(self, items: list[Any]) -> Pair | BadInput:
+        """Inputs and labels; a problem is returned, because torch would add the worker's traceback to one that is raised."""
+        try:
+            return self.read(items)
+        except BadInput as problem:
+            return problem
+
+    def read(self, items: list[Any], first: int = 0) -> Pair:
+        """Inputs and labels of items; `first`: the number of the first, for messages."""
+        inputs, labels = [], []
+        for number, item in enumerate(items, first):
+            x, y = self.items.read(item, f"item {number}")
+            if y is None and self.labels:
+                raise BadInput(
+                    f"the data set gives a {type(item).__name__}: pairs (picture, label) are needed to train on"
+                )
+            shape, kind = self.like or (x.shape, x.dtype)
+            if (x.shape, x.dtype) != (shape, kind):
+                raise BadInput(
+                    f"input {number} is {list(x.shape)} of {x.dtype}, and the first is {list(shape)} of {kind}: give all of them "
+                    "one shape and type"
+                )
+            inputs.append(x)
+            labels.append(UNKNOWN if y is None else int(y))
+        together = np.stack(inputs)
+        how = "auto" if together.dtype == np.uint8 else "float"
+        return read_inputs(together, self.exact, how, first, self.input_range).values, torch.tensor(labels)
+
+
 class Streamed:
     """A torch data set of (picture, label), read by worker processes in the order that the trainer asks for.
 
-    `labels`: whether they are needed; where they are not, items may be pictures alone.
+    `labels`: whether they are needed; where they are not, items may be pictures alone. `smoothing`, `input_range`: as for
+    `Held`.
     """
 
-    def __init__(self, data: Any, device: torch.device, classes: int | None, workers: int = 2, labels: bool = True):
+    def __init__(
+        self,
+        data: Any,
+        device: torch.device,
+        classes: int | None,
+        workers: int = 2,
+        labels: bool = True,
+        smoothing: Smoothing | None = None,
+        input_range: Range = UNIT_RANGE,
+    ):
         self.data, self.device, self.workers, self.size = data, device, workers, len(data)
         if self.size == 0:
             raise BadInput("the data set is empty: at least one picture with its label is needed")
-        self.labels, self._collate = labels, self._pair if labels else self._picture
-        x, _ = self._collate([data[0]])
+        refuses = smoothing is not None and type(smoothing).check is not Smoothing.check
+        self.labels, self._check, item = labels, smoothing.check if smoothing and refuses else None, data[0]
+        reader = _Reader(Items.like(item), labels, is_exact(smoothing), input_range)
+        x, _ = reader.read([item])
+        read, _ = reader.items.read(item, "item 0")
+        self._read = replace(reader, like=(read.shape, read.dtype))
         self.shape, self.levels = x.shape[1:], 255 if x.dtype == torch.uint8 else None
         if classes is None and labels:
             raise BadInput(f"a {type(data).__name__} does not say how many classes it has: give classes=")
+        if classes is not None and labels:
+            _refuse_one_class(type(data).__name__, classes)
         self.classes = classes or 0
 
     def described(self) -> dict[str, str]:
         """As `Held.described`: of the pictures only their number is known."""
         return {"data": f"{type(self.data).__name__} of {self.size}"}
 
-    @staticmethod
-    def _pair(items: list[Any]) -> Pair:
-        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-            raise BadInput(
-                f"the data set gives a {type(items[0]).__name__}: pairs (picture, label) are needed to train on"
-            )
-        pictures = torch.stack([torch.as_tensor(np.asarray(x)) for x, _ in items])
-        if pictures.dtype != torch.uint8:
-            pictures = pictures.float()
-        return pictures, torch.tensor([int(y) for _, y in items])
-
-    @classmethod
-    def _picture(cls, items: list[Any]) -> Pair:
-        return cls._pair([item if isinstance(item, tuple | list) else (item, UNKNOWN) for item in items])
+    def _checked(self, read: Pair | BadInput, numbers: list[int]) -> Pair:
+        """What was read of the items of these numbers; refused where that is a problem, or where the smoothing has no views."""
+        if isinstance(read, BadInput):
+            for number in numbers:
+                self._read.read([self.data[number]], number)  # raises it with the number of the item
+            raise read
+        if self._check is not None:
+            for number, x in zip(numbers, read[0], strict=True):
+                try:
+                    self._check(x[None])
+                except BadInput as problem:
+                    raise BadInput(f"input {number}: {problem}") from None
+        return read
 
     def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
         """As `Held.pairs`."""
         loader = torch.utils.data.DataLoader(
             self.data,
             batch_sampler=_Steps(order, first, last),
-            collate_fn=self._collate,
+            collate_fn=self._read,
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
-        for x, y in loader:
+        for step, read in enumerate(loader, first):
+            x, y = self._checked(read, order.rows(step).tolist())
             if self.labels and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
                 raise BadInput(
                     f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
@@ -159,43 +256,61 @@ class Streamed:
 
 
 def source_of(
-    data: Any, device: torch.device, classes: int | None = None, workers: int = 2, labels: bool = True
+    data: Any,
+    device: torch.device,
+    classes: int | None = None,
+    workers: int = 2,
+    labels: bool = True,
+    smoothing: Smoothing | None = None,
+    input_range: Range = UNIT_RANGE,
 ) -> Held | Streamed:
     """The source of training pictures for a data set of `vauban.data`, arrays (x, y), or a torch data set or loader.
 
-    `labels`: whether they are needed; where they are not, pictures x alone will do.
+    `labels`: whether they are needed; where they are not, pictures x alone will do. `smoothing`: the one to train with; inputs
+    that it cannot be certified on are refused, in memory all of them now, streamed ones when they are read. `input_range`: of the
+    values of pictures.
     """
     if isinstance(data, Dataset):
-        return Held(data.held(), device, labels)
+        return Held(data.held(), device, labels, smoothing, input_range)
     if isinstance(data, torch.utils.data.DataLoader):
         data, workers = data.dataset, data.num_workers
     if isinstance(data, np.ndarray | torch.Tensor):
         data = (data, None)
     if isinstance(data, tuple) and len(data) == 2:
-        return Held(_from_arrays(*data, classes), device, labels)
+        arrays = _from_arrays(*data, classes, is_exact(smoothing), input_range)
+        return Held(arrays, device, labels, smoothing, input_range)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return Streamed(data, device, classes, workers, labels)
+        return Streamed(data, device, classes, workers, labels, smoothing, input_range)
     raise BadInput(
         f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch "
         "data set or loader whose items are numbered"
     )
 
 
-def _from_arrays(x: Any, y: Any, classes: int | None) -> Dataset:
+def _from_arrays(x: Any, y: Any, classes: int | None, exact: bool, input_range: Range) -> Dataset:
     """A data set of arrays or tensors x [m, ...] and y [m], or None."""
+    x = x.detach().cpu() if isinstance(x, torch.Tensor) else np.asarray(x)
+    if x.ndim > 1 and len(x):
+        read_inputs(x[:1], exact, input_range=input_range)  # the type, before numbers are made floats
     if y is None:
-        return Dataset(_array(x), None, classes or 0, tuple(map(str, range(classes or 0))), "arrays")
+        return Dataset(np.asarray(_floats(x)), None, classes or 0, tuple(map(str, range(classes or 0))), "arrays")
     labels = np.asarray(y.cpu() if isinstance(y, torch.Tensor) else y)
     if not np.issubdtype(labels.dtype, np.integer):
         raise BadInput(f"y is of type {labels.dtype}: labels must be whole numbers, one for each input")
     count = classes if classes is not None else int(labels.max(initial=0)) + 1
-    return Dataset(_array(x), labels.astype(np.int64), count, tuple(map(str, range(count))), "arrays")
+    return Dataset(np.asarray(_floats(x)), labels.astype(np.int64), count, tuple(map(str, range(count))), "arrays")
 
 
-def _array(x: Any) -> np.ndarray:
-    """Pictures as uint8 or float32."""
-    pictures = np.asarray(x.cpu() if isinstance(x, torch.Tensor) else x)
-    return pictures if pictures.dtype == np.uint8 else pictures.astype(np.float32)
+def _floats(x: Any) -> Any:
+    """An array or a tensor of 8-bit numbers as it is, of others as float32."""
+    if isinstance(x, torch.Tensor):
+        return x if x.dtype == torch.uint8 else x.float()
+    return x if x.dtype == np.uint8 else x.astype(np.float32)
+
+
+def _refuse_one_class(name: str, classes: int) -> None:
+    if classes < 2:
+        raise BadInput(f"{name}: one class only: two or more are needed to train a classifier")
 
 
 def _fits(values: torch.Tensor, device: torch.device) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -69,6 +70,21 @@ def described(
         parts["validation"] = validation.described()
     parts |= frozen.about() if frozen is not None else {}
     return {key: str(value) for key, value in parts.items()}
+
+
+def check_recipe(recipe: Recipe, source: Held | Streamed) -> None:
+    """Refuse settings that the data cannot be trained with, and warn of a batch that holds an input more than once."""
+    if recipe.cutmix and len(source.shape) != 3:
+        raise BadInput(
+            f"cutmix={recipe.cutmix:g} cuts parts out of pictures [channels, height, width], and inputs have the shape "
+            f"{list(source.shape)}: leave cutmix out; mixup takes any inputs"
+        )
+    if recipe.batch > source.size:
+        warnings.warn(
+            f"batch={recipe.batch} is more than the {source.size} inputs to train on, which are repeated in every batch: give a "
+            f"smaller batch, at most {source.size} (--batch-size)",
+            stacklevel=3,
+        )
 
 
 def check_network(network: torch.nn.Module, views: torch.Tensor, classes: int, pictures: bool = False) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vauban.certificates import UNIT_RANGE
 from vauban.engine.failed_calls import reason
 from vauban.engine.scheduler import current
 from vauban.errors import ModelFailed, OutOfMemory, VaubanError
@@ -37,11 +38,12 @@ from vauban.training.distributed import processes
 from vauban.training.encoder import Encoder
 from vauban.training.graphs import Recorded
 from vauban.training.losses import build as build_loss
-from vauban.training.origins import check_network, described, fitted, initial, name_of
+from vauban.training.origins import check_network, check_recipe, described, fitted, initial, name_of
 from vauban.training.recipe import Recipe
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
+from vauban.validation import check_input_range
 
 CHECKPOINT_EVERY = 60.0
 REPORT_EVERY = 10  # steps: reading a loss waits for the device
@@ -119,6 +121,7 @@ def train(
     compile: bool | None = None,
     classes: int | None = None,
     workers: int = 2,
+    input_range: tuple[float, float] | None = UNIT_RANGE,
     stop_after: int | None = None,
     metadata: Mapping[str, str] | None = None,
     **settings: Any,
@@ -126,7 +129,8 @@ def train(
     """Train a network on views of `data`; the caller's module stays as it was, and the trained one is returned.
 
     `network`: a module, or the spec of an architecture, whose sides are set by the data. `data`: a data set of `vauban.data`,
-    arrays (x, y), or a torch data set or loader (with `classes`, read by `workers` processes). `recipe`, or its fields as
+    arrays (x, y), or a torch data set or loader (with `classes`, read by `workers` processes). Floats of pictures lie in
+    `input_range` (None: anywhere), as when they are certified. `recipe`, or its fields as
     keywords (epochs=, loss=, lr=, …). `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every
     minute and when interrupted. The same call resumes from it with the same results as an uninterrupted one (bit for bit on a
     CPU). A log `….train.jsonl` is kept beside it too. `validation`: pictures held out; the weights returned are then those
@@ -146,6 +150,7 @@ def train(
     recipe = recipe_of(recipe, settings, train.__kwdefaults__ or ())
     check_network_kind(network)
     check_counts(stop_after, workers)
+    input_range = check_input_range(input_range)
     calls, device = callbacks_of(callbacks), device_of(device)
     files = Files(Path(out).expanduser()) if out is not None else None
     loss = build_loss(recipe.loss)
@@ -163,7 +168,10 @@ def train(
         if files is not None and group.first:
             files.refuse_existing(overwrite)
             locks.enter_context(locked_file(files.weights))
-        source = source_of(data, own_device, classes, workers, labels=loss.uses_labels)
+        source = source_of(data, own_device, classes, workers, loss.uses_labels, smoothing, input_range)
+        check_recipe(recipe, source)
+        if validation is not None:
+            validation.check(smoothing, input_range)
         loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         loss.check_shape(smoothing, source.shape)
         view_shape = smoothing.view_shape(source.shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,14 +12,14 @@ from torch.nn import functional
 
 from vauban.data import Dataset
 from vauban.errors import BadInput
-from vauban.inputs import prepare
 from vauban.laws.exact import ExactLaw
-from vauban.laws.from_counts import radii_of_counts
+from vauban.laws.from_counts import largest_radius, radii_of_counts
 from vauban.laws.law import Law
 from vauban.runs.sections import Selection
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.smoothing.random import Stream, words_of
+from vauban.training.batches import Range, read_inputs
 
 ROWS = 1000
 
@@ -42,6 +44,30 @@ class Validation:
             raise BadInput(f"{self.data.name} has no labels to validate with: give pictures with labels")
         if self.votes < 1 or self.times < 1:
             raise BadInput(f"votes={self.votes}, times={self.times}: both must be 1 or more")
+        if self.radius is not None and not 0 <= self.radius < math.inf:
+            raise BadInput(f"radius={self.radius}: a finite number of at least 0 is needed (--radius)")
+
+    def check(self, smoothing: Smoothing, input_range: Range) -> None:
+        """Refuse pictures that `certify` would refuse; warn of a radius that no picture can reach with these votes."""
+        inputs = read_inputs(self.data.images, smoothing.law.exact, input_range=input_range)
+        inputs.check_with(smoothing.check)
+        law, classes = smoothing.law.for_shape(inputs.values.shape[1:]), self.data.num_classes
+        if self.radius is None:
+            return
+        if isinstance(law, ExactLaw):
+            most, by = law.largest_radius(1, classes), f"all {law.views:,} views"
+        else:
+            assert isinstance(law, Law)
+            found = largest_radius(self.votes, 1, self.alpha, classes, "binocp", law)
+            most, by = -1.0 if found is None else found, f"{self.votes} votes"
+        if most < self.radius:
+            can = f"at most {most:.4g}" if most >= 0 else "nothing"
+            advice = "give a smaller radius" if law.exact else "give a smaller radius or more votes"
+            warnings.warn(
+                f"radius={self.radius:g}: under {law.spec}, {by} that agree certify {can}, so that certified accuracy is 0 in "
+                f"every validation; {advice}",
+                stacklevel=3,
+            )
 
     def described(self) -> str:
         """What identifies these pictures and settings in a checkpoint."""
@@ -49,14 +75,15 @@ class Validation:
         return f"{len(self.data)} of {self.data.name} {self.data.fingerprint()} {settings}"
 
     def radius_for(self, smoothing: Smoothing) -> float:
-        """The radius given, or one of the order of those that this smoothing certifies."""
+        """The radius given, or one of the order of those that this smoothing certifies, whole where radii are counts."""
         if self.radius is not None:
             return self.radius
         law = smoothing.law.for_shape(self.data.images.shape[1:])
         if isinstance(law, ExactLaw):
-            return law.largest_radius(1, self.data.num_classes) / 3
+            third = law.largest_radius(1, self.data.num_classes) / 3
+            return float(math.ceil(third)) if law.threat.integer else third
         assert isinstance(law, Law)
-        return law.scale if law.threat.integer else law.scale / 2
+        return float(math.ceil(law.scale)) if law.threat.integer else law.scale / 2
 
 
 @dataclass(frozen=True)
@@ -131,7 +158,7 @@ def _counts(
 
     Where the law has a threshold, a view votes for every class whose probability reaches it.
     """
-    inputs = prepare(settings.data.images, input_range=None)
+    inputs = read_inputs(settings.data.images, smoothing.law.exact, input_range=None)
     law = smoothing.law.for_shape(inputs.values.shape[1:])
     whole = isinstance(law, ExactLaw) and law.views <= settings.votes
     votes = law.views if isinstance(law, ExactLaw) and whole else settings.votes

@@ -54,7 +54,7 @@ def ascend_l2(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tens
         slope = slope / slope.norm(dim=1, keepdim=True).clamp(min=tiny)
         change = (moved - x).flatten(1) + 2 * epsilon / steps * slope
         change = change * (epsilon / change.norm(dim=1, keepdim=True).clamp(min=tiny)).clamp(max=1)
-        moved = _in_range(x + change.view_as(x))
+        moved = _in_range(x + change.view_as(x), x)
     return moved
 
 
@@ -73,10 +73,13 @@ def ascend_l1(objective: Objective, x: torch.Tensor, epsilon: float | torch.Tens
         largest = slope.abs().topk(count, dim=1).indices
         direction = torch.zeros_like(slope).scatter(1, largest, slope.gather(1, largest).sign())
         change = into_l1_ball(flat - x.flatten(1) + 2 * epsilon / steps / count * direction, epsilon)
-        moved = _in_range(x + change.view_as(x))
+        moved = _in_range(x + change.view_as(x), x)
     return moved
 
 
-def _in_range(moved: torch.Tensor) -> torch.Tensor:
-    """Pictures [b, channels, height, width] in [0, 1]; rows of a table [b, features], which may have any values, as they are."""
-    return moved.clamp(0, 1) if moved.dim() > 2 else moved
+def _in_range(moved: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Pictures [b, channels, height, width] in [0, 1], or no farther outside than x is; rows of a table [b, features], which may
+    have any values, as they are."""
+    if moved.dim() == 2:
+        return moved
+    return torch.minimum(torch.maximum(moved, x.clamp(max=0)), x.clamp(min=1))
