@@ -52,6 +52,7 @@ def test_a_baseline_is_refused_in_a_sentence(tmp_path: Path) -> None:
     assert "above zero" in vauban("baseline", "undefended", "--out", out, "--lr", "0", code=2)
 
 
+@pytest.mark.slow
 def test_a_training_set_is_poisoned_by_a_command(tmp_path: Path) -> None:
     ensemble, out = tmp_path / "ens", tmp_path / "attack"
     train = ["--data", "mnist", "--limit", "300", "--partitions", "4", "--model", TINY, "--device", "cpu"]

@@ -81,6 +81,7 @@ def test_plan_says_what_is_possible_and_what_it_costs() -> None:
     assert "the least is 10" in vauban("plan", "--smoothing", SIGMA, "-n", "9", "--seconds", "0.1", code=2)
 
 
+@pytest.mark.slow
 def test_plan_says_which_noise_a_radius_needs_what_votes_buy_and_the_cost_without_weights() -> None:
     arguments = ["plan", "--radius", "0.5", "--votes", "1000", "--seconds", "0.05"]
     shown = vauban(*arguments, "--model", "cnn-small", "--shape", "1x28x28")

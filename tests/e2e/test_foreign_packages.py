@@ -166,6 +166,7 @@ def test_they_are_listed(package: Path) -> None:
     assert "a line" in vauban("models", home=package)
 
 
+@pytest.mark.slow
 def test_a_package_that_is_broken_is_named(package: Path) -> None:
     (package / "softpkg" / "law.py").write_text("import nothing_of_this_name")
     said = vauban("claim", "counts.txt", "--smoothing", "soft:sigma=0.5", home=package, code=2)

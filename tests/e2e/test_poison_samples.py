@@ -30,6 +30,7 @@ def test_torn_labels_and_empty_parts_are_said(tmp_path: Path) -> None:
     assert (Ensemble.load(tmp_path / "ens").votes(x[:3])[:, empty] == 0).all()
 
 
+@pytest.mark.slow
 def test_shared_features_and_one_flipped_label(tmp_path: Path) -> None:
     digits = load("mnist:split=train")
     flipped = digits.labels[:100].copy()

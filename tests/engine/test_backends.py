@@ -79,6 +79,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_by_a_backend_is_named_verified_resumed_and_replayed(backend: str, tmp_path: Path) -> None:
     out, model = tmp_path / "run", small()
     model.train()

@@ -209,6 +209,7 @@ READ = "from pathlib import Path\nweight = float((Path(__file__).parent / 'weigh
         slow("missing", None, "", "it cannot build the model: No module named 'missing'"),
     ],
 )
+@pytest.mark.slow
 def test_a_worker_with_another_model_is_refused(
     tmp_path: Path,
     ray_cluster: Any,

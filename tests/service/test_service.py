@@ -80,6 +80,7 @@ def test_records_of_requests_that_shared_shapes_replay(world: World, tmp_path: P
     assert len(commitments) == len(pictures)
 
 
+@pytest.mark.slow
 def test_records_of_several_workers_replay(tmp_path: Path) -> None:
     class Cut(torch.nn.Module):
         def forward(self, views: torch.Tensor) -> torch.Tensor:

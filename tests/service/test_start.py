@@ -55,6 +55,7 @@ def test_every_address_of_a_host_gets_the_same_port() -> None:
             one.close()
 
 
+@pytest.mark.slow
 def test_the_address_is_said_once_it_answers(tmp_path: Path) -> None:
     started = process(*SMALL, "--port", "0", "--runs", tmp_path)
     try:

@@ -46,6 +46,7 @@ def test_any_scikit_learn_classifier(estimator: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.slow
 def test_scikit_learn_through_joblib_is_the_same() -> None:
     one = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10))
     two = Ensemble.fit(X, Y, Partition(6), SklearnTrainer(DecisionTreeClassifier(), 10, jobs=2))

@@ -101,6 +101,7 @@ def test_features_learned_before_are_taken_up(digits: tuple[Array, Array]) -> No
     assert not torch.equal(again.scores(weights, x), before)
 
 
+@pytest.mark.slow
 def test_rotnet_learns_to_tell_turned_digits(whole_digits: tuple[Array, Array]) -> None:
     """A head on what RotNet learned from 120 pictures is far better than chance with 50 labels."""
     x, y = whole_digits
