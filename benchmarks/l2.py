@@ -5,7 +5,7 @@
 Every tenth training picture is held out. Each seed trains a network for sigma 0.25, goes on from it to 0.5 and then to 0.6,
 and from the first one to 0.12; all seeds train at the same time. Once all seeds have their network for a sigma, their averaged
 scores are certified on every fifth picture that was held out. After --seconds everything is interrupted, and the same command
-goes on.
+goes on. With --sigmas 0.5,0.6 only these are certified, and only what they need is trained.
 
 Processes that share a GPU are faster under NVIDIA's MPS: `nvidia-cuda-mps-control -d` starts it, and
 `echo quit | nvidia-cuda-mps-control` ends it.
@@ -49,9 +49,18 @@ class Stage:
 STAGES = [
     Stage(0.25, None, 95, 0.2, "consistency:weight=20", 0.25, 100_000),
     Stage(0.5, 0.25, 30, 0.1, "adversarial:epsilon=1.0,steps=2,views=2+consistency:weight=10", 0.25, 30_000),
-    Stage(0.6, 0.5, 30, 0.1, "adversarial:epsilon=1.5,steps=2,views=2+consistency:weight=10", 0.25, 100_000),
+    Stage(0.6, 0.5, 30, 0.1, "adversarial:epsilon=1.5,steps=2,views=2+consistency:weight=10", 0.5, 100_000),
     Stage(0.12, 0.25, 18, 0.1, "consistency:weight=10", 0.125, 30_000),
 ]
+
+
+def needed(sigmas: list[float]) -> list[Stage]:
+    """The trainings of these sigmas and all that they start from."""
+    wanted = set(sigmas)
+    for stage in reversed(STAGES):
+        if stage.sigma in wanted and stage.begin is not None:
+            wanted.add(stage.begin)
+    return [stage for stage in STAGES if stage.sigma in wanted]
 
 
 class Commands:
@@ -102,7 +111,7 @@ def weights(folder: Path, seed: int, sigma: float) -> Path:
 
 def train(args: argparse.Namespace, commands: Commands, seed: int) -> None:
     """The chain of trainings of one seed, up to the first that does not come to its end."""
-    for stage in STAGES:
+    for stage in needed(args.sigmas):
         out = weights(args.folder, seed, stage.sigma)
         if out.exists() and not out.with_name(out.name + ".checkpoint").exists():
             continue
@@ -119,7 +128,7 @@ def train(args: argparse.Namespace, commands: Commands, seed: int) -> None:
 
 def certify(args: argparse.Namespace, commands: Commands, training: list[threading.Thread]) -> None:
     """Certify each sigma once all seeds have its network, in the order of the chain."""
-    for stage in STAGES:
+    for stage in (stage for stage in STAGES if stage.sigma in args.sigmas):
         files = [weights(args.folder, seed, stage.sigma) for seed in args.seeds]
         while not all(file.exists() for file in files):
             if not any(thread.is_alive() for thread in training):
@@ -139,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--seeds", default="1,2", help="one network each; they vote together")
+    parser.add_argument("--sigmas", default="0.12,0.25,0.5,0.6", help="what is certified")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="bf16")
@@ -149,6 +159,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="pictures that are trained on and certified, to try the script out")
     args = parser.parse_args()
     args.seeds = [int(text) for text in args.seeds.split(",")]
+    args.sigmas = [float(text) for text in args.sigmas.split(",")]
+    if not set(args.sigmas) <= {stage.sigma for stage in STAGES}:
+        parser.error(f"--sigmas {args.sigmas}: give some of {[stage.sigma for stage in STAGES]}")
     args.folder.mkdir(parents=True, exist_ok=True)
     commands = Commands(args.folder, args.seconds)
     split(args.data, args.folder)

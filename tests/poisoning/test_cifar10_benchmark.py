@@ -42,7 +42,16 @@ def test_it_goes_on_where_it_stopped(
         "3",
     ]
     asked += ["--model", "resnet18:channels=3,classes=10,width=2", "--loss", "simsiam:views=2,side=8,width=8"]
-    asked += ["--batch", "20", "--partitions", "4", "--pool", "100"]  # without --dpa, whose networks take longer
+    asked += [
+        "--batch",
+        "20",
+        "--partitions",
+        "4",
+        "--pool",
+        "100",
+        "--crops",
+        "0",
+    ]  # without --dpa, whose networks take longer
     monkeypatch.setattr(sys, "argv", [*asked, "--seconds", "0"])
     script().main()
     assert "the same command goes on" in capsys.readouterr().out

@@ -66,7 +66,8 @@ def parsed(words: list[str]) -> dict[str, Any]:
 def test_every_command_of_an_entry_has_options_that_exist(name: str, tmp_path: Path) -> None:
     entry = ENTRIES[name]
     for point in entry.points():
-        for words in Step(entry, tmp_path, point).commands:
+        step = Step(entry, tmp_path, point)
+        for words in (*step.preparing, *step.commands):
             given = parsed(with_device(words, "cpu"))
             assert given.get("device", "cpu") == "cpu"
             if given.get("smoothing") is not None:

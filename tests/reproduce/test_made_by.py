@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vauban.errors import VaubanError
 from vauban.reproduce import steps as doing
 from vauban.reproduce.entry import Entry, find
 from vauban.reproduce.made_by import commands_of_agents, commands_of_runs, covering, matches, options_text
@@ -78,3 +79,29 @@ def test_what_was_done_by_commands_names_no_folder_of_this_machine(
     assert str(tmp_path) not in said
     assert f"--out FOLDER/runs/{step.name}\n" in said
     assert not doing.run_commands(step, "cpu")
+
+
+def test_what_all_points_share_is_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(doing, "_run_command", lambda words, quiet: called.append(" ".join(words[1:3])))
+    entry = find("ss-dpa-cifar10")
+    for point in entry.points()[:2]:
+        assert doing.run_commands(Step(entry, tmp_path, point), "cpu")
+    assert called == ["train --data", *(["poison train", "poison certify"] * 2)]
+    assert "--out FOLDER/features.safetensors" in (tmp_path / "done" / "prepared").read_text()
+
+
+def test_what_could_not_be_prepared_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(words: list[str], quiet: bool) -> None:
+        raise VaubanError("no")
+
+    entry = find("ss-dpa-cifar10")
+    step = Step(entry, tmp_path, entry.points()[0])
+    monkeypatch.setattr(doing, "_run_command", fails)
+    with pytest.raises(VaubanError):
+        doing.run_commands(step, "cpu")
+    assert not (tmp_path / "done" / "prepared").exists()
+    called: list[str] = []
+    monkeypatch.setattr(doing, "_run_command", lambda words, quiet: called.append(words[1]))
+    doing.run_commands(step, "cpu")
+    assert called == ["train", "poison", "poison"]

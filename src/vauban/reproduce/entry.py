@@ -113,6 +113,7 @@ class Entry:
     choose: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)
     rl: Mapping[str, Any] = field(default_factory=dict)
+    prepare: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     analytic: str = ""
     needs: str = ""
@@ -221,7 +222,8 @@ def parse(name: str, text: str) -> Entry:
     _refuse_unknown(f"{name}, [train.begin]", said.get("train", {}).get("begin", {}), _BEGIN_KEYS)
     entry = Entry(
         name,
-        **{key: value for key, value in said.items() if key not in ("published", "picture", "commands")},
+        **{key: value for key, value in said.items() if key not in ("published", "picture", "prepare", "commands")},
+        prepare=tuple(said.get("prepare", ())),
         commands=tuple(said.get("commands", ())),
         published=tuple(_published(name, one) for one in said.get("published", ())),
         pictures=tuple(_picture(name, number, one) for number, one in enumerate(said.get("picture", ()), start=1)),
@@ -246,6 +248,10 @@ def _check_rl(entry: Entry) -> None:
 
 
 def _checked(entry: Entry) -> Entry:
+    if entry.prepare and not entry.commands:
+        raise BadInput(
+            f"{entry.name}: prepare belongs to an entry that is made by commands: give these, or leave it out"
+        )
     if entry.kind == "rl":
         _check_rl(entry)
     if entry.kind == "runs":

@@ -321,6 +321,7 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
         "certify": dict(entry.certify),
         "choose": dict(entry.choose),
         **({"rl": dict(entry.rl)} if entry.rl else {}),
+        **({"prepare": list(entry.prepare)} if entry.prepare else {}),
         "commands": list(entry.commands),
     }
     if entry.kind == "runs":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
-from vauban.files import read_json, sha256, write_json
+from vauban.files import in_turn, read_json, sha256, write_json
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
@@ -26,7 +26,7 @@ from vauban.reproduce.naming import file_name
 if TYPE_CHECKING:
     from vauban.training import Recipe
 
-RUNS, WEIGHTS, USED = "runs", "weights", "used.json"
+RUNS, WEIGHTS, USED, PREPARED = "runs", "weights", "used.json", "prepared"
 BEGIN = "begin"
 """The part of a training that other trainings start from; it certifies nothing."""
 _SETTINGS = ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep")
@@ -108,10 +108,19 @@ class Step:
         """The commands of an entry that is made by commands, as words; {out}, {run} and the axes of the grid are filled in."""
         return self.commands_in(str(self.out), str(self.run))
 
+    @property
+    def preparing(self) -> list[list[str]]:
+        """The commands before these that all points of the grid share."""
+        return _filled(self.entry.prepare, {"out": str(self.out)})
+
     def commands_in(self, out: str, run: str) -> list[list[str]]:
         """The same commands in another folder, with another run folder."""
-        filled = {"out": out, "run": run, "seed": str(self.seed), **self.point}
-        return [[word.format(**filled) for word in shlex.split(text)] for text in self.entry.commands]
+        return _filled(self.entry.commands, {"out": out, "run": run, "seed": str(self.seed), **self.point})
+
+
+def _filled(texts: Sequence[str], values: Mapping[str, Any]) -> list[list[str]]:
+    """Commands as words, with these values in place of their names in braces."""
+    return [[word.format(**values) for word in shlex.split(text)] for text in texts]
 
 
 def _short(settings: Mapping[str, Any]) -> str:
@@ -313,12 +322,27 @@ def run_commands(step: Step, device: str, quiet: bool = False) -> bool:
     done = step.out / "done" / step.name
     if done.exists() or step.used:
         return False
+    done.parent.mkdir(parents=True, exist_ok=True)
+    _prepare(step, device, quiet)
     for words in step.commands:
         _run_command(with_device(words, device), quiet)
-    done.parent.mkdir(parents=True, exist_ok=True)
     said = step.commands_in("FOLDER", f"FOLDER/{RUNS}/{step.name}")  # this folder may be moved, or published
     done.write_text("".join(shlex.join(words) + "\n" for words in said), encoding="utf-8")
     return True
+
+
+def _prepare(step: Step, device: str, quiet: bool) -> None:
+    """Run the commands that all points of the grid share, the first time; other processes wait for them."""
+    done = step.out / "done" / PREPARED
+    if not step.entry.prepare:
+        return
+    with in_turn(done):
+        if done.exists():
+            return
+        for words in step.preparing:
+            _run_command(with_device(words, device), quiet)
+        said = _filled(step.entry.prepare, {"out": "FOLDER"})
+        done.write_text("".join(shlex.join(words) + "\n" for words in said), encoding="utf-8")
 
 
 def with_device(words: list[str], device: str) -> list[str]:
