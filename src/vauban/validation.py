@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vauban.errors import BadInput
 from vauban.specs import choose
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_VOTES = 10**12
 MOST_ROWS, MOST_IN_FLIGHT = 10**6, 1000
@@ -230,6 +233,25 @@ def check_device(device: Any) -> str:
     if isinstance(device, bytes) or not _DEVICE.fullmatch(name):
         raise BadInput(f"device={device!r}: the name of a device is needed, cpu, cuda or cuda:1")
     return name
+
+
+def device_of(device: Any) -> torch.device:
+    """The device of this name, which must be here; "auto" is a GPU if there is one, else the CPU."""
+    import torch
+
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    where = torch.device(check_device(device))
+    if where.type == "cuda":
+        here = (where.index or 0) < torch.cuda.device_count()
+    else:
+        try:
+            here = torch.empty(0, device=where) is not None
+        except (RuntimeError, AssertionError):
+            here = False
+    if not here:
+        raise BadInput(f"device={str(device)!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU")
+    return where
 
 
 def check_input_range(input_range: Any) -> tuple[float, float] | None:

@@ -99,6 +99,42 @@ def test_ctrl_c_in_the_last_step_waits_for_the_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "m.safetensors.checkpoint").exists()
 
 
+class InterruptsValidation:
+    """A callback that gets Ctrl-C when the first held-out pictures of the given validation have voted."""
+
+    def __init__(self, number: int) -> None:
+        self.left, self.told = number, [0]
+
+    def __call__(self, progress: TrainingProgress) -> None:
+        pass
+
+    def validating(self, done: int, total: int) -> None:
+        self.left -= done <= self.told[-1] or self.told == [0]
+        self.told.append(done)
+        assert 0 < done <= total == 12
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_ctrl_c_in_a_validation_ends_it_and_it_is_made_again(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vauban.training.validation.ROWS", 5)  # a picture at a time
+    kept = split(DATA, 12, seed=1)
+    about = (convolution(), kept[0], SMOOTHING, RECIPES["sgd"])
+    validation = Validation(kept[1], votes=5, times=3)
+    whole = train(*about, out=tmp_path / "whole.safetensors", validation=validation)
+    out, callback = tmp_path / "m.safetensors", InterruptsValidation(number)
+    with pytest.raises(KeyboardInterrupt):
+        train(*about, out=out, validation=validation, callbacks=callback)
+    assert callback.told[-1] == 1  # the rest of its pictures did not vote
+    again = train(*about, out=out, validation=validation)
+    assert again.history == whole.history
+    assert again.step == whole.step
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
 def test_progress_says_from_which_step_it_was_resumed(tmp_path: Path) -> None:
     seen: list[TrainingProgress] = []
     train(convolution(), DATA, SMOOTHING, RECIPES["sgd"], out=tmp_path / "m.safetensors", stop_after=4)

@@ -41,6 +41,8 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 30}
         ({"callbacks": ["print"]}, "a function of the progress is needed"),
         ({"validation": 10}, r"validation=10: a vauban.training.Validation\(held\) is needed"),
         ({"device": "gpu"}, "device='gpu': the name of a device is needed"),
+        ({"out": 3}, "out=3: the path of a .safetensors file is needed"),
+        ({"init": b"x"}, "init=b'x': the path of a .safetensors file is needed"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_named(settings: dict[str, Any], words: str) -> None:
@@ -168,3 +170,8 @@ def test_the_help_names_every_loss() -> None:
 
     named = set(re.findall(r"[\w-]+", str(command.__annotations__["loss"])))
     assert {name for name, kind in LOSSES.items() if kind.__module__.startswith("vauban.")} <= named
+
+
+def test_a_smoothing_that_is_none_is_refused() -> None:
+    with pytest.raises(BadInput, match="smoothing=3: a smoothing of vauban.smoothing is needed"):
+        vb.train(convolution(), DATA, 3, **QUICK)  # type: ignore[arg-type]

@@ -256,17 +256,14 @@ def pick_device(name: str) -> str:
     """The device of this name; "auto" is a GPU if there is one, else the CPU."""
     import torch
 
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        if torch.device(name).type not in ("cpu", "cuda"):
-            raise RuntimeError
-        torch.empty(0, device=name)
-        if torch.device(name).type == "cuda" and torch.device(name).index is not None:
-            torch.cuda.set_device(name)  # for what is launched without naming a device
-    except (RuntimeError, AssertionError):
-        raise BadInput(f"device {name!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU") from None
-    return name
+    from vauban.validation import device_of
+
+    where = device_of(name)
+    if where.type not in ("cpu", "cuda"):
+        raise BadInput(f"device {name!r}: Vauban computes on 'cpu' and 'cuda'; 'auto' is a GPU if there is one")
+    if where.index is not None and where.type == "cuda":
+        torch.cuda.set_device(where)  # for what is launched without naming a device
+    return where.type if name == "auto" else name
 
 
 def run_model(

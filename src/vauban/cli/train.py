@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from math import isnan
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -212,6 +213,17 @@ class _Shown:
         self.stack, self.name, self.quiet = stack, name, quiet
         self.advance: Any = None
         self.step = 0
+        self.voted, self.next_line = 0, 0.0
+
+    def validating(self, done: int, total: int) -> None:
+        """While held-out pictures vote, a line after two seconds and every ten seconds from there."""
+        now = monotonic()
+        if done <= self.voted or not self.next_line:
+            self.next_line = now + 2
+        self.voted = done
+        if now >= self.next_line and not self.quiet:
+            typer.echo(f"validating: {done:,}/{total:,} pictures", err=True)
+            self.next_line = now + 10
 
     def __call__(self, progress: Any) -> None:
         if self.advance is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from vauban.specs import choose
 from vauban.training.losses import Loss
 from vauban.training.recipe import Recipe
 from vauban.training.validation import Validation
-from vauban.validation import check_at_least_one, check_device, is_whole
+from vauban.validation import check_at_least_one, is_whole
 
 
 def recipe_of(recipe: Any, settings: Mapping[str, Any], keywords: Iterable[str]) -> Recipe:
@@ -53,21 +55,11 @@ def callbacks_of(callbacks: Any) -> list[Callable[..., Any]]:
     return listed
 
 
-def device_of(device: Any) -> torch.device:
-    """The device of this name, which must be here; "auto" is a GPU if there is one, else the CPU."""
-    if isinstance(device, str) and device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    where = torch.device(check_device(device))
-    if where.type == "cuda":
-        here = (where.index or 0) < torch.cuda.device_count()
-    else:
-        try:
-            here = torch.empty(0, device=where) is not None
-        except (RuntimeError, AssertionError):
-            here = False
-    if not here:
-        raise BadInput(f"device={str(device)!r} does not exist here: 'auto' and 'cpu' always do, 'cuda' needs a GPU")
-    return where
+def path_of(name: str, path: Any) -> Path:
+    """The path of a file of weights, with ~ as the home folder."""
+    if not isinstance(path, str | PathLike):
+        raise BadInput(f"{name}={path!r}: the path of a .safetensors file is needed")
+    return Path(path).expanduser()
 
 
 def check_counts(stop_after: Any, workers: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from vauban.training.arguments import (
     check_counts,
     check_network_kind,
     check_validation,
-    device_of,
+    path_of,
     recipe_of,
 )
 from vauban.training.batches import Held, Order, Streamed, source_of
@@ -43,7 +44,7 @@ from vauban.training.recipe import Recipe
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
-from vauban.validation import check_input_range
+from vauban.validation import check_input_range, device_of
 
 CHECKPOINT_EVERY = 60.0
 REPORT_EVERY = 10  # steps: reading a loss waits for the device
@@ -134,7 +135,8 @@ def train(
     keywords (epochs=, loss=, lr=, …). `out`: a `.safetensors` file for the weights; a checkpoint beside it is written every
     minute and when interrupted. The same call resumes from it with the same results as an uninterrupted one (bit for bit on a
     CPU). A log `….train.jsonl` is kept beside it too. `validation`: pictures held out; the weights returned are then those
-    with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training.
+    with the best certified accuracy. `callbacks` are called with the progress; one that returns True ends the training; one with
+    a method `validating(done, total)` is told how many held-out pictures have voted.
     `init`: weights to start from, a file or a checkpoint; of a pair 'dncnn > resnet18' those of the denoiser will do.
     `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
     returned. A loss that learns features (simclr, simsiam) takes no smoothing and no labels: the network returned gives features,
@@ -152,12 +154,12 @@ def train(
     check_counts(stop_after, workers)
     input_range = check_input_range(input_range)
     calls, device = callbacks_of(callbacks), device_of(device)
-    files = Files(Path(out).expanduser()) if out is not None else None
+    files = Files(path_of("out", out)) if out is not None else None
     loss = build_loss(recipe.loss)
     smoothing = smoothing_for(loss, smoothing)
     frozen = Frozen.of(classifier, loss, recipe.loss) if classifier is not None else None
     check_validation(validation, loss, recipe.loss, frozen is not None)
-    start = Path(init).expanduser() if init is not None else None
+    start = path_of("init", init) if init is not None else None
     with (
         processes(device) as (group, own_device),
         current(own_device),
@@ -256,6 +258,7 @@ class _Loop:
         self._found: list[torch.Tensor] = []  # loss and accuracy of every step since the last report
         self._whole = True  # whether the last update was completed
         self.interrupted = False  # in the last step: the weights are written first
+        self._stop = Event()  # set by Ctrl-C
         self._judge: torch.nn.Module | None = None
         state = files.read_checkpoint(made_by) if files is not None else None
         if state is not None:
@@ -270,20 +273,21 @@ class _Loop:
         saved, ended = time.monotonic(), False
         self.updater.training_mode()
         try:
-            with interruptible() as stop:
-                for x, y in self.source.pairs(order, self.first, last):
+            with interruptible() as self._stop:
+                ended = bool(self._found) and self._reports() and self._report()  # it was interrupted in a validation
+                for x, y in () if ended else self.source.pairs(order, self.first, last):
                     self._update(x, y)
                     ended = self._reports() and self._report()
                     if ended:
                         break
-                    self.interrupted = stop.is_set()
+                    self.interrupted = self._stop.is_set()
                     if self.interrupted and self.step < self.steps:
                         raise KeyboardInterrupt
                     if time.monotonic() - saved > CHECKPOINT_EVERY:
                         self._checkpoint()
                         saved = time.monotonic()
         finally:
-            if not ended and self._whole and self.first < self.step < self.steps:
+            if not ended and self._whole and self.step < self.steps and (self.first < self.step or self._found):
                 self._checkpoint()
         return ended or self.step == self.steps
 
@@ -330,9 +334,9 @@ class _Loop:
         """Read the losses since the last report, tell callbacks and log; whether a callback ends the training."""
         found = self.group.mean(torch.stack(self._found)).cpu()
         self._refuse_divergence(found[:, 0])
-        self._found = []
         loss, accuracy = found.mean(0).tolist()
         validated = self._validate() if self._validates() else None
+        self._found = []
         epoch = self.step * self.recipe.batch / self.source.size
         rate = self.recipe.rate(self.step - 1, self.steps)
         progress = TrainingProgress(self.step, self.steps, epoch, rate, loss, accuracy, validated, self.first)
@@ -351,10 +355,20 @@ class _Loop:
             self._judge = copy.deepcopy(self.updater.network).requires_grad_(False).eval()
         self._judge.load_state_dict(weights)
         judge = voter(self._judge, self.frozen)
-        found = validate(judge, self.validation, self.updater.smoothing, self.updater.device, self.recipe.precision)
+        about = (self.updater.smoothing, self.updater.device, self.recipe.precision)
+        found = validate(judge, self.validation, *about, self._validating)
         if (found.certified, found.base_accuracy) >= self.best:
             self.best, self.best_step, self.best_weights = (found.certified, found.base_accuracy), self.step, weights
         return found
+
+    def _validating(self, done: int) -> None:
+        """Tell callbacks how many held-out pictures have voted; stop after Ctrl-C, unless all steps are done."""
+        assert self.validation is not None
+        if self._stop.is_set() and self.step < self.steps:
+            raise KeyboardInterrupt
+        for callback in self.callbacks if self.group.first else ():
+            if hasattr(callback, "validating"):
+                callback.validating(done, len(self.validation.data))
 
     def _refuse_divergence(self, losses: torch.Tensor) -> None:
         """Refuse to go on if a loss since the last report is not finite, or, at the end, a weight."""

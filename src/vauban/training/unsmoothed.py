@@ -43,4 +43,8 @@ def smoothing_for(loss: Loss, given: Smoothing | str | None) -> Smoothing:
         raise BadInput(
             "a smoothing is missing: say which views to train on, such as gaussian:sigma=0.5 (--smoothing; in Python smoothing=)"
         )
+    if not isinstance(given, str | Smoothing):
+        raise BadInput(
+            f"smoothing={given!r}: a smoothing of vauban.smoothing is needed, or its text, 'gaussian:sigma=0.5'"
+        )
     return build_smoothing(given) if isinstance(given, str) else given

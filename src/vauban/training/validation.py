@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,12 +122,17 @@ def _part(data: Dataset, chosen: np.ndarray) -> Dataset:
 
 
 def validate(
-    network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
+    network: torch.nn.Module,
+    settings: Validation,
+    smoothing: Smoothing,
+    device: torch.device,
+    precision: str,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> Validated:
-    """Let the network, in its evaluation mode, vote on views of the held-out pictures."""
+    """Let the network in evaluation mode vote on views of the held-out pictures; `on_progress` is called with how many have."""
     labels = settings.data.labels
     assert labels is not None
-    counts, right, votes = _counts(network, settings, smoothing, device, precision)
+    counts, right, votes = _counts(network, settings, smoothing, device, precision, on_progress)
     law, radius = smoothing.law.for_shape(settings.data.images.shape[1:]), settings.radius_for(smoothing)
     if isinstance(law, ExactLaw):
         radii = _estimated(law, counts, labels, votes)
@@ -152,7 +158,12 @@ def _estimated(law: ExactLaw, counts: np.ndarray, labels: np.ndarray, votes: int
 
 
 def _counts(
-    network: torch.nn.Module, settings: Validation, smoothing: Smoothing, device: torch.device, precision: str
+    network: torch.nn.Module,
+    settings: Validation,
+    smoothing: Smoothing,
+    device: torch.device,
+    precision: str,
+    on_progress: Callable[[int], None],
 ) -> tuple[np.ndarray, float, int]:
     """Votes per class [m, classes], the share of views whose highest score is the label's, and how many views of each voted.
 
@@ -188,6 +199,7 @@ def _counts(
                 one = functional.one_hot(best, classes)
                 cast = one if threshold is None else (scores.softmax(1) >= threshold).long()
                 counts[first : first + len(x)] = cast.view(len(x), votes, classes).sum(1)
+                on_progress(first + len(x))
     finally:
         network.train(was_training)
     return counts.cpu().numpy(), right.item() / (votes * len(counts)), votes
