@@ -326,8 +326,7 @@ def run_commands(step: Step, device: str, quiet: bool = False) -> bool:
     _prepare(step, device, quiet)
     for words in step.commands:
         _run_command(with_device(words, device), quiet)
-    said = step.commands_in("FOLDER", f"FOLDER/{RUNS}/{step.name}")  # this folder may be moved, or published
-    done.write_text("".join(shlex.join(words) + "\n" for words in said), encoding="utf-8")
+    _write_done(done, step.commands_in("FOLDER", f"FOLDER/{RUNS}/{step.name}"))
     return True
 
 
@@ -341,8 +340,12 @@ def _prepare(step: Step, device: str, quiet: bool) -> None:
             return
         for words in step.preparing:
             _run_command(with_device(words, device), quiet)
-        said = _filled(step.entry.prepare, {"out": "FOLDER"})
-        done.write_text("".join(shlex.join(words) + "\n" for words in said), encoding="utf-8")
+        _write_done(done, _filled(step.entry.prepare, {"out": "FOLDER"}))
+
+
+def _write_done(file: Path, commands: list[list[str]]) -> None:
+    """Keep which commands are done; they name no folder of this machine, since theirs may be moved, or published."""
+    file.write_text("".join(shlex.join(words) + "\n" for words in commands), encoding="utf-8")
 
 
 def with_device(words: list[str], device: str) -> list[str]:
