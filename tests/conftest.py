@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import secrets
 import shutil
@@ -147,3 +148,9 @@ def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
             f"vauban.engine.{kind}.probe", lambda self, inputs, rows_must_agree=False, again=False: True
         )
         monkeypatch.setattr(f"vauban.engine.{kind}.probe_entries", lambda self, inputs: ("views", "scores"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collections of garbage that follow need not walk through it."""
+    gc.collect()
+    gc.freeze()

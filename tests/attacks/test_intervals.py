@@ -115,6 +115,7 @@ def test_scores_that_end_in_another_layer_have_worst_differences() -> None:
     torch.testing.assert_close(worst[[0, 2]], (high[0] - low[0, 1])[[0, 2]])
 
 
+@pytest.mark.slow
 def test_provable_training_proves_more_and_no_attack_contradicts_it() -> None:
     x, labels = digits("train", 600)
     tests, truth = digits("test", 200)

@@ -101,7 +101,8 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
     return seen
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_run_is_attacked_by_its_own_backend(
     backend: str, file: Path, tmp_path: Path, passes: set[tuple[str, str, int]]
 ) -> None:
@@ -184,6 +185,7 @@ def run(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
 def test_the_command_line_attacks_a_run_whose_file_lies_beside_it(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def _digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     return some.images[:count], some.labels[:count]
 
 
+@pytest.mark.slow
 def test_the_command_line(home: Path) -> None:
     def say(*arguments: object, code: int = 0) -> str:
         done = CliRunner().invoke(app, ["verify", *map(str, arguments), "--device", "cpu"])

@@ -112,6 +112,7 @@ def test_exact_and_sequential_votes_by_a_backend(backend: str) -> None:
     assert len(early.radius) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", FASTER, indirect=True)
 def test_a_worker_has_the_backend_of_the_run(backend: str) -> None:
     mine, model = smoothed(backend), small()

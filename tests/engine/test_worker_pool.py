@@ -288,6 +288,7 @@ def test_an_error_in_a_worker_is_said_in_a_line(tmp_path: Path, ray_cluster: Any
         run(tmp_path / "run", on=ray_cluster.on + ",workers=1", model=fails)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_travel_is_refused_before_anything_changes(tmp_path: Path, ray_cluster: Any) -> None:
     lock = threading.Lock()
 
@@ -388,6 +389,7 @@ def test_places_that_are_none(tmp_path: Path, on: str, complaint: str) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_connected_process_does_not_go_to_another_cluster(ray_cluster: Any) -> None:
     cluster.connect(RayCluster(ray_cluster.address), "testing")
     cluster.connect(RayCluster(ray_cluster.address.replace("127.0.0.1", "localhost")), "testing")

@@ -16,6 +16,7 @@ def parameters(net: torch.nn.Module) -> int:
     return sum(tensor.numel() for tensor in net.parameters())
 
 
+@pytest.mark.slow
 def test_names_and_parameters_need_no_torch_and_a_model_no_compiler():
     code = (
         "import sys, vauban.models as m; m.describe(); m.canonical('cnn'); mnist = m.packaged('mnist'); "

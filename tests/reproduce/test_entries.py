@@ -25,6 +25,12 @@ smoothing = "gaussian:sigma={sigma}"
 [grid]
 sigma = [0.5, 1.0]
 """
+MADE = """
+title = "t"
+source = "s"
+grid = { sigma = [0.5, 1.0] }
+commands = ["vauban certify -s gaussian:sigma={sigma} --out {run}"]
+"""
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
@@ -95,6 +101,17 @@ def test_a_command_with_a_misspelt_option_is_noticed() -> None:
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = [1]\nx = [1, 2]\nover='sigma'", "one y for each x"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = 1\nat = {k = 1}", "no axis of"),
         ("title = ", "no TOML"),
+        (MADE + "prepare = 'vauban train'", r"prepare = 'vauban train': a list of commands is needed"),
+        (MADE + "prepare = [1]", "1 is no text"),
+        (MADE + "prepare = ['']", "'' is no command of Vauban"),
+        (MADE + "prepare = ['vauban train --data \"mnist']", r"cannot be read \(No closing quotation\)"),
+        (MADE + "prepare = ['vauban train -s gaussian:sigma={sigma}']", r"\{sigma\} is not filled in, only \{out\}$"),
+        (MADE + "prepare = ['vauban train {}']", r"\{\} is not filled in"),
+        (
+            MADE.replace("{sigma}", "{sigmas}"),
+            r"\{sigmas\} is not filled in, only \{out\} \{run\}",
+        ),
+        ("title = 'a'\nsource = 's'\nanalytic = 'x'\nprepare = ['vauban data']", "prepare belongs to an entry"),
     ],
 )
 def test_a_wrong_entry_is_refused(text: str, message: str) -> None:

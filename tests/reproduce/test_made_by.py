@@ -1,12 +1,14 @@
 """The commands on the page of results: what they say is what makes these runs, and nothing else."""
 
 import random
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from vauban.errors import VaubanError
+from vauban.errors import RunRefused, VaubanError
+from vauban.reproduce import running
 from vauban.reproduce import steps as doing
 from vauban.reproduce.entry import Entry, find
 from vauban.reproduce.made_by import commands_of_agents, commands_of_runs, covering, matches, options_text
@@ -105,3 +107,28 @@ def test_what_could_not_be_prepared_is_tried_again(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(doing, "_run_command", lambda words, quiet: called.append(words[1]))
     doing.run_commands(step, "cpu")
     assert called == ["train", "poison", "poison"]
+
+
+def test_a_training_of_an_entry_that_is_finished_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(doing, "_run_command", lambda words, quiet: called.append(words[1]))
+    entry = find("ss-dpa-cifar10")
+    (tmp_path / "features.safetensors").write_bytes(b"")  # it was killed before what is done was noted
+    doing.run_commands(Step(entry, tmp_path, entry.points()[0]), "cpu")
+    assert called == ["poison", "poison"]
+    (tmp_path / "done" / "prepared").unlink()
+    (tmp_path / "features.safetensors.checkpoint").write_bytes(b"")
+    doing.run_commands(Step(entry, tmp_path, entry.points()[1]), "cpu")
+    assert called == ["poison", "poison", "train", "poison", "poison"]
+
+
+def test_an_experiment_that_has_made_nothing_may_be_corrected(tmp_path: Path) -> None:
+    wrong = Entry("mine", "Mine", "here", commands=("vauban daat",))
+    right = replace(wrong, commands=("vauban data",))
+    running._begin(wrong, tmp_path, Options())
+    running._begin(right, tmp_path, Options())
+    (tmp_path / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(RunRefused, match="holds another experiment"):
+        running._begin(wrong, tmp_path, Options())

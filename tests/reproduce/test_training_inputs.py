@@ -11,6 +11,7 @@ from vauban.reproduce.entry import find
 from vauban.reproduce.steps import Step, train
 
 
+@pytest.mark.slow
 def test_inputs_that_are_held_out_are_not_trained_on(entry: Path, tmp_path: Path, monkeypatch: Any) -> None:
     trained: list[Dataset] = []
 

@@ -150,6 +150,7 @@ def weights_at_once(folder: Path) -> list[Job]:
     return [Job(folder / name, plans[name], seed) for name, seed in (("small", 0), ("small", 1), ("large", 0))]
 
 
+@pytest.mark.slow
 def test_trainings_that_differ_in_the_goal_weight_are_one_program_and_resume_as_one(tmp_path: Path) -> None:
     ends = []
     for name, stops in (("whole", False), ("halves", True)):

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import pytest
 
 from vauban.rl.recipes import make_world
 
 PAGE = Path(__file__).parents[2] / "docs" / "goals.md"
 
 
+@pytest.mark.slow
 def test_the_example_for_an_environment_of_ones_own_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}

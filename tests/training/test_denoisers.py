@@ -141,6 +141,7 @@ class Brightest(nn.Module):
         return self.scale * torch.stack([x[:, 0, row : row + 2].flatten(1).amax(1) for row in (1, 3, 5)], 1)
 
 
+@pytest.mark.slow
 def test_a_denoiser_learns_to_keep_the_answers_of_the_classifier() -> None:
     data, smoothing, classifier = pictures(256), vb.Gaussian(0.7), Brightest()
     x = torch.from_numpy(data.images).float() / 255
@@ -243,6 +244,9 @@ def test_a_classifier_in_front_and_an_ensemble_behind_are_refused(tmp_path: Path
     a, b, d = (models.load(tmp_path / f"{name}.safetensors") for name in "abd")
     with pytest.raises(BadInput, match="a denoiser is needed"):
         vb.train(CLASSIFIER, pictures(), "gaussian:sigma=0.25", loss="mse", classifier=a, **QUICK)
+    for classifier in (vb.ensemble([a, b]), f"{tmp_path / 'a.safetensors'}+{tmp_path / 'b.safetensors'}"):
+        with pytest.raises(BadInput, match="the classifier is an ensemble, .* join the pairs by"):
+            vb.train(UNET, pictures(), "gaussian:sigma=0.25", loss="mse", classifier=classifier, **QUICK)
     with pytest.raises(BadInput, match="put the denoiser in front of each of its members"):
         vb.denoise(d, vb.ensemble([a, b]))
     with pytest.raises(BadInput, match="join all members in one ensemble"):

@@ -51,6 +51,7 @@ def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     return pictures.astype(np.uint8), labels
 
 
+@pytest.mark.slow
 def test_after_as_short_a_training_more_is_certified_than_without_it(tmp_path: Path) -> None:
     """Over three trainings of four epochs; after longer ones both certify all of these pictures."""
     pictures, labels = digits(240)

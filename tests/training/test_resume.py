@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ class InterruptsValidation:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])  # the last is after the last step
 def test_ctrl_c_in_a_validation_ends_it_and_it_is_made_again(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,24 @@ def test_ctrl_c_in_a_validation_ends_it_and_it_is_made_again(
     assert again.history == whole.history
     assert again.step == whole.step
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_a_validation_that_is_made_again_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(progress: TrainingProgress) -> None:
+        raise RuntimeError("as if the process were killed")
+
+    kept = split(DATA, 12, seed=1)
+    about = (convolution(), kept[0], SMOOTHING, RECIPES["sgd"])
+    validation = Validation(kept[1], votes=5, times=3)
+    common: Any = {"out": tmp_path / "m.safetensors", "validation": validation}
+    whole = train(*about, validation=validation)
+    monkeypatch.setattr("vauban.training.validation.ROWS", 5)
+    with pytest.raises(KeyboardInterrupt):
+        train(*about, **common, callbacks=InterruptsValidation(1))
+    with pytest.raises(RuntimeError, match="killed"):
+        train(*about, **common, callbacks=dies)  # after its line is in the log
+    again = train(*about, **common)
+    assert again.history == whole.history
 
 
 def test_progress_says_from_which_step_it_was_resumed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import vauban as vb
 from vauban import models
 from vauban.cli import app
 from vauban.data import Dataset
-from vauban.errors import BadInput
+from vauban.errors import BadInput, ModelFailed
 from vauban.models.weights import read_weights
 from vauban.training.augment import WORDS as CROP_WORDS
 from vauban.training.augment import resized_crop
@@ -183,6 +184,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert loaded.module(torch.rand(2, 3, 8, 8)).shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_features_tell_bars_apart_that_were_never_labelled() -> None:
     """Nearest neighbours by what simclr learned agree on the class of a picture far more often than by random weights."""
     draw = np.random.default_rng(0)
@@ -232,6 +234,13 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         vb.train(NETWORK, data, loss="simsiam", mixup=0.2)
     with pytest.raises(BadInput, match="leave classifier out"):
         vb.train(NETWORK, data, loss="simclr", classifier=torch.nn.Flatten())
+    for loss in ("simclr", "coding-rate"):
+        with pytest.raises(BadInput, match="batch=1: .* tells the inputs of a batch apart"):
+            vb.train(NETWORK, data, loss=loss, batch=1)
+    with pytest.raises(ModelFailed, match=r"must take views of shape \(4, 3, 3, 3\)"):
+        vb.train("cnn-small", data, loss="simclr:side=3,width=8", batch=4)
+    with pytest.raises(BadInput, match="m.safetensors names weights, and training needs an architecture: .*--init"):
+        vb.train("m.safetensors", data, loss="simclr")
     for text in (
         "simclr:temperature=0",
         "simsiam:views=1",
@@ -257,6 +266,25 @@ def test_the_command_trains_features_without_a_smoothing(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert f"linear:learned={out}" in done.output
     assert out.exists()
+    started = ["--epochs", "1", "--batch-size", "16", "--init", str(tmp_path / "labelled.safetensors")]
+    models.save(tmp_path / "labelled.safetensors", models.build(NETWORK), NETWORK, {})
+    done = CliRunner().invoke(app, [*asked, *started, "--out", str(tmp_path / "v.safetensors")])
+    assert done.exit_code == 0, done.output
+    assert "--init" in done.output
+    assert "learned=" not in done.output  # poison train refuses weights that began with labels
+
+
+def test_a_checkpoint_of_features_is_a_start(tmp_path: Path) -> None:
+    data, out = pictures(), tmp_path / "features.safetensors"
+    settings: Any = {"loss": "simclr:width=8", "epochs": 4, "batch": 16}
+    vb.train(NETWORK, data, out=out, stop_after=3, **settings)
+    stopped = torch.load(f"{out}.checkpoint", weights_only=True)["network"]
+    begun = vb.train(NETWORK, data, init=f"{out}.checkpoint", stop_after=1, lr=1e-30, weight_decay=0.0, **settings)
+    trunk = {name.removeprefix("trunk."): tensor for name, tensor in stopped.items() if name.startswith("trunk.")}
+    weights = [name for name in trunk if name.endswith(("weight", "bias"))]
+    found = begun.network.trunk.state_dict()
+    assert weights
+    assert all(torch.equal(found[name], trunk[name]) for name in weights)
 
 
 def test_certifying_features_alone_is_warned_about(tmp_path: Path) -> None:

@@ -196,7 +196,11 @@ def train(
         if learns.learns_features:
             how = f"start from it with vauban train --init {out}"
             trunk = getattr(trained.network, "trunk", trained.network)
-            if hasattr(trunk, "fc"):  # the networks whose features poison train reads
+            from vauban.models.files import WITHOUT_LABELS
+            from vauban.models.weights import read_header
+
+            reads = hasattr(trunk, "fc") and WITHOUT_LABELS in read_header(out)
+            if reads:  # networks and features that poison train takes
                 how += f", or vauban poison train --defense ss-dpa:features=learned --model linear:learned={out}"
             _print_result(out, how, named_spec, trained, json)
             return

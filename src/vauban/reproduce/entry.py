@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from vauban.errors import BadInput
@@ -219,6 +221,9 @@ def parse(name: str, text: str) -> Entry:
         ("rl", _RL_KEYS),
     ):
         _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+    for key in ("prepare", "commands"):
+        if not isinstance(said.get(key, []), list):
+            raise BadInput(f'{name}, {key} = {said[key]!r}: a list of commands is needed, ["vauban …"]')
     _refuse_unknown(f"{name}, [train.begin]", said.get("train", {}).get("begin", {}), _BEGIN_KEYS)
     entry = Entry(
         name,
@@ -247,7 +252,28 @@ def _check_rl(entry: Entry) -> None:
             raise BadInput(f"{entry.name}, {arm['label']}: at names {unknown[0]!r}, which is no axis of [grid]")
 
 
+def _check_commands(entry: Entry) -> None:
+    """Refuse commands that are none of Vauban, or name what cannot be filled in."""
+    for key, known in (("prepare", {"out"}), ("commands", {"out", "run", "seed", *entry.grid})):
+        for text in getattr(entry, key):
+            if not isinstance(text, str):
+                raise BadInput(f"{entry.name}, {key}: {text!r} is no text: a list of commands is needed")
+            try:
+                words, names = (
+                    shlex.split(text),
+                    {name for _, name, _, _ in Formatter().parse(text) if name is not None},
+                )
+            except ValueError as problem:
+                raise BadInput(f"{entry.name}, {key}: {text!r} cannot be read ({problem})") from None
+            if words[:1] != ["vauban"]:
+                raise BadInput(f"{entry.name}, {key}: {text!r} is no command of Vauban: it begins with vauban")
+            if names - known:
+                filled = " ".join(f"{{{name}}}" for name in sorted(known))
+                raise BadInput(f"{entry.name}, {key}: {{{min(names - known)}}} is not filled in, only {filled}")
+
+
 def _checked(entry: Entry) -> Entry:
+    _check_commands(entry)
     if entry.prepare and not entry.commands:
         raise BadInput(
             f"{entry.name}: prepare belongs to an entry that is made by commands: give these, or leave it out"

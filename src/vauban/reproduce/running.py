@@ -340,10 +340,19 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
     was, here = kept.pop(RECIPES, {}), now.pop(RECIPES, {})
     earlier, later = ({name: made[name] for name in was if name in here} for made in (was, here))
     unlike = next(differences(kept, now), None) or next(differences(earlier, later), None)
+    if unlike is not None and not _made(out):
+        write_json(file, about)
+        return
     if unlike is not None:
         raise RunRefused(f"{out} holds another experiment ({unlike}): give the same options, or another --out")
     if set(here) - set(was) and was:  # points that the grid did not have
         write_json(file, {**kept, RECIPES: {**was, **here}})
+
+
+def _made(out: Path) -> list[Path]:
+    """What an experiment has left in its folder, besides notes about itself."""
+    notes = {ABOUT, LEDGER}
+    return [path for path in out.rglob("*") if path.is_file() and path.name[0] != "." and path.name not in notes]
 
 
 def _recipes(entry: Entry, out: Path, options: Options) -> dict[str, Any]:

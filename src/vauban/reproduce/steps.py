@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -325,7 +326,7 @@ def run_commands(step: Step, device: str, quiet: bool = False) -> bool:
     done.parent.mkdir(parents=True, exist_ok=True)
     _prepare(step, device, quiet)
     for words in step.commands:
-        _run_command(with_device(words, device), quiet)
+        _run_unless_trained(with_device(words, device), quiet)
     _write_done(done, step.commands_in("FOLDER", f"FOLDER/{RUNS}/{step.name}"))
     return True
 
@@ -339,7 +340,7 @@ def _prepare(step: Step, device: str, quiet: bool) -> None:
         if done.exists():
             return
         for words in step.preparing:
-            _run_command(with_device(words, device), quiet)
+            _run_unless_trained(with_device(words, device), quiet)
         _write_done(done, _filled(step.entry.prepare, {"out": "FOLDER"}))
 
 
@@ -352,6 +353,15 @@ def with_device(words: list[str], device: str) -> list[str]:
     """A command with the device on which it computes, where it takes one."""
     takes = words[1:2] and words[1] in _TAKE_A_DEVICE and "--device" not in words and "plot" not in words
     return [*words, *(["--device", device] if takes else [])]
+
+
+def _run_unless_trained(words: list[str], quiet: bool) -> None:
+    """Run one command; a training whose weights are there has ended, and would not replace them."""
+    from vauban.training.checkpoints import Files
+
+    out = next((after for word, after in pairwise(words) if word in ("--out", "-o")), None)
+    if words[:2] != ["vauban", "train"] or out is None or not Files(Path(out)).finished:
+        _run_command(words, quiet)
 
 
 def _run_command(words: list[str], quiet: bool) -> None:

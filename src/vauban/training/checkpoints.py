@@ -41,9 +41,14 @@ class Files:
         """The log of the weights that are being replaced, until they are."""
         return self.log.with_name(self.log.name + ".before")
 
+    @property
+    def finished(self) -> bool:
+        """Whether the weights are there, and no training is to be resumed."""
+        return self.weights.exists() and not self.checkpoint.exists()
+
     def refuse_existing(self, overwrite: bool) -> None:
         """Refuse to replace finished weights unless `overwrite`; a checkpoint is resumed."""
-        if self.weights.exists() and not self.checkpoint.exists() and not overwrite:
+        if self.finished and not overwrite:
             raise BadInput(
                 f"{self.weights} exists: give another name, or overwrite it with --overwrite (overwrite=True)"
             )

@@ -13,7 +13,7 @@ import torch
 from vauban.errors import BadInput
 from vauban.models import save
 from vauban.models.composing import as_model
-from vauban.models.composition import DENOISED_NAMES
+from vauban.models.composition import DENOISED_NAMES, Ensembled, composed
 from vauban.models.denoised import Denoised
 from vauban.models.files import LoadedModel, fingerprint, names_code
 from vauban.models.registry import canonical
@@ -42,6 +42,11 @@ class Frozen:
         if loss.learns_features:
             raise BadInput(f"loss={name} learns features, and no denoiser for a classifier: leave classifier out")
         given = as_model(classifier)
+        if isinstance(given, LoadedModel) and given.spec and isinstance(composed(given.spec), Ensembled):
+            raise BadInput(
+                "the classifier is an ensemble, and a denoiser stands in front of one classifier: train one for each of its "
+                "members, and join the pairs by +"
+            )
         assert isinstance(given.module, torch.nn.Module)
         module = copy.deepcopy(given.module).eval().requires_grad_(False)
         spec = given.spec if isinstance(given, LoadedModel) else None

@@ -49,6 +49,17 @@ class Encoder(nn.Module):
         return network
 
 
+def trunk_state(state: dict[str, torch.Tensor], network: nn.Module) -> dict[str, torch.Tensor]:
+    """Weights for a network out of the state of an `Encoder` around one like it, the last layer all zeros; others as they are."""
+    names = set(network.state_dict())
+    if set(state) <= names or not any(name.startswith("projector.") for name in state):
+        return state
+    place, last = _last_linear(network)
+    own = {name.removeprefix("trunk."): tensor for name, tensor in state.items() if name.startswith("trunk.")}
+    zeros = {f"{place}.{name}": torch.zeros_like(tensor) for name, tensor in last.state_dict().items()}
+    return zeros | own
+
+
 def _last_linear(network: nn.Module) -> tuple[str, nn.Linear]:
     found = [(name, part) for name, part in network.named_modules() if isinstance(part, nn.Linear)]
     if not found or not found[-1][0]:

@@ -21,12 +21,19 @@ from vauban.smoothing import Smoothing
 from vauban.training.batches import Held, Streamed
 from vauban.training.checkpoints import SUFFIX, read_state
 from vauban.training.denoising import Frozen, start_from
+from vauban.training.encoder import trunk_state
+from vauban.training.losses import Loss
 from vauban.training.recipe import Recipe
 from vauban.training.validation import Validation
 
 
 def fitted(network: torch.nn.Module | str, view_shape: Sequence[int], classes: int) -> torch.nn.Module | str:
     """A text with the sides of the views filled in where it leaves them out; a module as it is."""
+    if isinstance(network, str) and network.split("+")[0].strip().endswith((".safetensors", SUFFIX)):
+        raise BadInput(
+            f"{network} names weights, and training needs an architecture: give its name, such as resnet18 (--model), and the "
+            "weights to start from as init (--init)"
+        )
     return canonical(fitting_views(network, view_shape, classes)) if isinstance(network, str) else network
 
 
@@ -40,7 +47,8 @@ def initial(network: torch.nn.Module | str, seed: int, init: Path | None) -> tor
 
 def _load_into(network: torch.nn.Module, path: Path) -> None:
     from_checkpoint = path.name.endswith(SUFFIX)
-    part, tensors = start_from(network, read_state(path)["network"] if from_checkpoint else read_weights(path)[0])
+    found = trunk_state(read_state(path)["network"], network) if from_checkpoint else read_weights(path)[0]
+    part, tensors = start_from(network, found)
     if from_checkpoint:
         part.load_state_dict(fit(tensors, part.state_dict(), str(path)))
     else:
@@ -72,12 +80,17 @@ def described(
     return {key: str(value) for key, value in parts.items()}
 
 
-def check_recipe(recipe: Recipe, source: Held | Streamed) -> None:
+def check_recipe(recipe: Recipe, source: Held | Streamed, loss: Loss) -> None:
     """Refuse settings that the data cannot be trained with, and warn of a batch that holds an input more than once."""
     if recipe.cutmix and len(source.shape) != 3:
         raise BadInput(
             f"cutmix={recipe.cutmix:g} cuts parts out of pictures [channels, height, width], and inputs have the shape "
             f"{list(source.shape)}: leave cutmix out; mixup takes any inputs"
+        )
+    if recipe.batch == 1 and loss.compares_inputs:
+        raise BadInput(
+            f"batch=1: {recipe.loss} tells the inputs of a batch apart, and one alone teaches nothing: give 2 or more "
+            "(--batch-size), better hundreds"
         )
     if recipe.batch > source.size:
         warnings.warn(

@@ -171,7 +171,7 @@ def train(
             files.refuse_existing(overwrite)
             locks.enter_context(locked_file(files.weights))
         source = source_of(data, own_device, classes, workers, loss.uses_labels, smoothing, input_range)
-        check_recipe(recipe, source)
+        check_recipe(recipe, source, loss)
         if validation is not None:
             validation.check(smoothing, input_range)
         loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
@@ -264,7 +264,8 @@ class _Loop:
         if state is not None:
             self._resume(state)
         if self.files is not None:
-            self.history = [TrainingProgress.from_json(record) for record in self.files.start_log(self.first)]
+            told = self.first - self._unreported
+            self.history = [TrainingProgress.from_json(record) for record in self.files.start_log(told)]
 
     def run(self, stop_after: int | None) -> bool:
         """Train to the end, or for `stop_after` steps; whether training came to its end, or a callback ended it."""
@@ -274,7 +275,7 @@ class _Loop:
         self.updater.training_mode()
         try:
             with interruptible() as self._stop:
-                ended = bool(self._found) and self._reports() and self._report()  # it was interrupted in a validation
+                ended = self._unreported and self._report()
                 for x, y in () if ended else self.source.pairs(order, self.first, last):
                     self._update(x, y)
                     ended = self._reports() and self._report()
@@ -287,7 +288,7 @@ class _Loop:
                         self._checkpoint()
                         saved = time.monotonic()
         finally:
-            if not ended and self._whole and self.step < self.steps and (self.first < self.step or self._found):
+            if not ended and self._whole and (self._unreported or self.first < self.step < self.steps):
                 self._checkpoint()
         return ended or self.step == self.steps
 
@@ -313,13 +314,19 @@ class _Loop:
         except VaubanError:
             raise
         except (Exception, SystemExit) as problem:
-            shape = (len(x) // self.recipe.accumulate, *self.updater.smoothing.view_shape(self.source.shape))
+            sides = self.updater.loss.view_shape(self.updater.smoothing, self.source.shape)
+            shape = (len(x) // self.recipe.accumulate, *sides)
             raise ModelFailed(
                 f"step {self.step + 1} of training failed: {reason(problem)}. The model in training mode and the loss "
                 f"{self.recipe.loss} must take views of shape {shape}: try model.train()(torch.zeros{shape})"
             ) from problem
         self.step += 1
         self._whole = True
+
+    @property
+    def _unreported(self) -> bool:
+        """Whether the report of the last step is still to be made, since its validation was interrupted."""
+        return bool(self._found) and self._reports()
 
     def _reports(self) -> bool:
         return self.step % REPORT_EVERY == 0 or self.step == self.steps or self._validates()
@@ -362,9 +369,10 @@ class _Loop:
         return found
 
     def _validating(self, done: int) -> None:
-        """Tell callbacks how many held-out pictures have voted; stop after Ctrl-C, unless all steps are done."""
+        """Tell callbacks how many held-out pictures have voted; stop after Ctrl-C: a checkpoint says what is left."""
         assert self.validation is not None
-        if self._stop.is_set() and self.step < self.steps:
+        kept = self.files is not None and self.group.world == 1
+        if self._stop.is_set() and (kept or self.step < self.steps):
             raise KeyboardInterrupt
         for callback in self.callbacks if self.group.first else ():
             if hasattr(callback, "validating"):

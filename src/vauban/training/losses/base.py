@@ -69,7 +69,12 @@ class Loss:
     changes_views: bool = False
     uses_labels: bool = True
     classifies: bool = True  # whether the network returns scores of classes
+    compares_inputs: bool = False  # whether a batch of one input has no gradient
     learns_features: bool = False  # whether views are the loss's own, of no smoothing, and the last layer is left out
+
+    def view_shape(self, smoothing: Smoothing, shape: torch.Size) -> tuple[int, ...]:
+        """The shape of a view of an input, as the network sees it."""
+        return tuple(smoothing.view_shape(shape))
 
     def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of a batch, a scalar, and the scores [views, b, classes] it was computed from."""

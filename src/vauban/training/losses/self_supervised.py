@@ -96,6 +96,9 @@ class SelfSupervised(Loss):
                 f"inputs {list(shape)}: copies are augmented as pictures of one channel or three, [1 or 3, height, width]"
             )
 
+    def view_shape(self, smoothing: Smoothing, shape: torch.Size) -> tuple[int, ...]:
+        return (shape[0], self.side, self.side) if self.side else tuple(shape)
+
     def views_of(self, batch: Batch, count: int) -> torch.Tensor:
         words = batch.words(count, WORDS).flatten(0, 1)
         with torch.no_grad(), torch.autocast(batch.x.device.type, enabled=False):
@@ -113,6 +116,7 @@ class SelfSupervised(Loss):
 class SimCLR(SelfSupervised):
     """Contrasts two copies of a picture with all other copies in the batch; `width` numbers are compared. [Chen2020]"""
 
+    compares_inputs = True
     temperature: float = 0.5
     width: int = 128
     views = 2
@@ -156,6 +160,7 @@ class SimSiam(SelfSupervised):
 class CodingRate(SelfSupervised):
     """Brings `views` copies of a picture together and keeps the points of a batch apart; it needs few epochs. [Tong2023]"""
 
+    compares_inputs = True
     least: float = 0.25
     most: float = 0.25
     views: int = 16
