@@ -28,7 +28,7 @@ SIGMA = "gaussian:sigma=0.5"
         (["--smoothing", SIGMA, "--batch", "²"], "--batch ²"),
         (["--smoothing", SIGMA, "--rows", "99999999999999"], "rows=99999999999999: at most 1,000,000"),
         (["--smoothing", SIGMA, "--radii", "a,b"], "--radii a,b"),
-        (["--smoothing", SIGMA, "--device", "tpu"], "device 'tpu'"),
+        (["--smoothing", SIGMA, "--device", "tpu"], "device='tpu'"),
     ],
 )
 def test_mistakes_are_answered_and_leave_nothing(tmp_path: Path, arguments: list[str], complaint: str) -> None:

@@ -157,6 +157,8 @@ def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path)
     kept = json.loads((out / "entry.json").read_text())
     kept["recipes"]["gaussian_sigma=0.5-mlp_width_16_depth_1"]["lr"] = 7
     (out / "entry.json").write_text(json.dumps(kept))
+    (out / "weights").mkdir()
+    (out / "weights" / "made.safetensors").write_bytes(b"")  # by the recipe of before
     with pytest.raises(RunRefused, match="another experiment"):
         begin()
 
