@@ -16,6 +16,7 @@ pytest.importorskip("matplotlib")
 
 from vauban.cli import app
 from vauban.errors import BadInput, Incomplete, RunRefused
+from vauban.reproduce import learning
 from vauban.reproduce.entry import Entry, parse, shipped
 from vauban.reproduce.learning import (
     FIRST_CHOOSING_SEED,
@@ -28,6 +29,7 @@ from vauban.reproduce.learning import (
 )
 from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
+from vauban.rl.batched_seeds import check_batched
 from vauban.rl.curves import curve_file, read_run
 from vauban.rl.recipes import make_agent
 from vauban.rl.training import open_run
@@ -181,6 +183,31 @@ def test_weights_of_an_arm_are_trained_as_one_program_on_a_gpu(tmp_path: Path) -
         40,
         40,
     ]
+
+
+def test_on_a_gpu_what_cannot_be_batched_is_trained_seed_by_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = parse("small", SMALL.replace("set = { gamma = 0.5 }", "set = { gamma = 0.5, n_critics = 2 }"))
+    listed = [Training(arm.candidates[0], (0, 1)) for arm in arms(entry, tmp_path, {})["dim-3"]]
+    ways: dict[str, list[str]] = {}
+    for way in ("_train_together", "_train_apart"):
+
+        def note(some: list[Training], plans: Any, *_: Any, way: str = way) -> bool:
+            ways[way] = [one.candidate.label for one in some]
+            assert {plan.together for plan in plans} == {way == "_train_together"}
+            return True
+
+        monkeypatch.setattr(learning, way, note)
+    told: list[str] = []
+    learning._train(listed, Options(device="cuda", say=told.append))
+    assert ways == {"_train_together": ["DDPG", "ReenGAGE, alpha 0.1"], "_train_apart": ["only there"]}
+    assert any("only there" in text and "n_critics" in text for text in told)
+
+
+def test_agents_that_draw_their_actions_are_one_program_too() -> None:
+    drawing = next(one for one in candidates(ENTRIES["thesis-g.1"]) if one.settings.get("soft") == "actions")
+    check_batched(drawing.plan(together=True))
 
 
 @pytest.mark.slow

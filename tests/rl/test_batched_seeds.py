@@ -46,6 +46,7 @@ def described(asked: Plan) -> str:
             plan("sac"),
             bits("dqn"),
             bits(goal_weight=0.5),
+            bits(goal_weight=0.5, soft="actions", temperature=1.0),
             *PICTURES,
         ],
         quick=range(5),
@@ -238,7 +239,6 @@ def check_evaluation(asked: Plan) -> None:
         (sets(encoder="pictures", share_encoder=True), "share_encoder: only"),
         (sets(buffer_size=40, train_freq=40), "buffer_size=40 is shorter"),
         (sets("reengage-ddpg"), "multi-reengage-ddpg is the one"),
-        (bits(soft="actions"), "soft=actions"),
         (bits(exploration_final_eps=0.1), "must be the same"),
         (bits(target_update_interval=10), "must be train_freq=64"),
         (Plan("reengage-ddpg", "LinearSparse-v0:dim=2", SMALL, steps=50), "does not move tensors"),
@@ -247,6 +247,27 @@ def check_evaluation(asked: Plan) -> None:
 def test_what_a_stack_would_do_otherwise_is_refused(asked: Plan, why: str) -> None:
     with pytest.raises(BadInput, match=f"together: .*{why}.*leave --together out"):
         stack_of(asked, [0], "cpu")
+
+
+def test_exploring_actions_are_drawn_from_the_soft_target() -> None:
+    stack: Any = stack_of(bits(goal_weight=0.5, soft="actions", temperature=0.5), [3, 4], "cpu")
+    world, rows = stack.world, 8_000
+    state = {
+        key: torch.as_tensor(np.repeat(value, rows, 0))
+        for key, value in world.begin(2, np.random.default_rng(0)).items()
+    }
+    with torch.no_grad():
+        for network in (stack.net, stack.target):
+            for parameter in network.parameters:
+                parameter.normal_(generator=torch.Generator().manual_seed(1))
+        stack.net.parameters[-1].add_(5 * torch.arange(stack.net.parameters[-1].shape[-1]))  # other best actions
+        seen = {"observation": world.observe(state).float(), "achieved_goal": world.achieved(state).float()}
+        stack.target.parameters[-1].mul_(0.2)
+        drawn = stack.explore(seen, state["goal"]).view(2, rows)
+        chances = torch.softmax(stack.target(stack.by_agent(seen, state["goal"]))[:, 0] / 0.5, -1)
+    for agent in range(2):
+        share = torch.bincount(drawn[agent], minlength=stack.number) / rows
+        torch.testing.assert_close(share, chances[agent], atol=0.03, rtol=0)
 
 
 def test_half_precision_is_refused_where_nothing_would_use_it() -> None:

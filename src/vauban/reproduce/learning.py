@@ -168,8 +168,8 @@ def _train(trainings: Sequence[Training], options: Any) -> None:
     missing = list({one.folder: one for one in trainings if not one.complete}.values())
     if not missing:
         return
-    together = options.device.startswith("cuda") and not any(_is_robot(one) for one in missing)
-    plans = [one.candidate.plan(together) for one in missing]
+    batched = _batched(missing, options)
+    plans = [one.candidate.plan(one.folder in batched) for one in missing]
     total = sum(plan.steps * len(one.seeds) for one, plan in zip(missing, plans, strict=True))
     options.say(f"{len(missing)} trainings, {total:,} steps")
     with ExitStack() as held:
@@ -177,9 +177,40 @@ def _train(trainings: Sequence[Training], options: Any) -> None:
             open_run(one.folder, plan, one.candidate.label)
             held.enter_context(locked(one.folder))
         on_progress = held.enter_context(_bar(options, total))
-        run = _train_together if together else _train_apart
-        if not run(missing, plans, options, on_progress):
-            raise KeyboardInterrupt
+        for run, together in ((_train_together, True), (_train_apart, False)):
+            some = [pair for pair in zip(missing, plans, strict=True) if pair[1].together == together]
+            if some and not run([one for one, _ in some], [plan for _, plan in some], options, on_progress):
+                raise KeyboardInterrupt
+
+
+def _batched(trainings: Sequence[Training], options: Any) -> set[Path]:
+    """The folders of those of which all seeds can be one batched program on this device; of the others each seed is a process."""
+    from vauban.rl.batched_seeds import batch_key, check_batched
+
+    if not options.device.startswith("cuda"):
+        return set()
+    why_not: dict[Any, BadInput | None] = {}
+    found = set[Path]()
+    for one in trainings:
+        if _is_robot(one):
+            continue
+        plan = one.candidate.plan(together=True)
+        if (key := batch_key(plan)) not in why_not:
+            why_not[key] = _refusal(check_batched, plan)
+        if (problem := why_not[key]) is None:
+            found.add(one.folder)
+        else:
+            options.say(f"{one.candidate.label}: a process for each seed ({problem})")
+    return found
+
+
+def _refusal(check: Callable[[Plan], None], plan: Plan) -> BadInput | None:
+    """What a check says against a plan."""
+    try:
+        check(plan)
+    except BadInput as problem:
+        return problem
+    return None
 
 
 def _is_robot(training: Training) -> bool:

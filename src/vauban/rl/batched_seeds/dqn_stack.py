@@ -31,8 +31,6 @@ class DQNStack(Stack):
     @classmethod
     def check_plan(cls, plan: Plan, agent: Any) -> World:
         world = super().check_plan(plan, agent)
-        if getattr(agent, "soft", "gradient") == "actions":
-            raise unsupported("soft=actions: a batched training explores with uniform actions")
         if agent.exploration_initial_eps != agent.exploration_final_eps:
             raise unsupported("exploration_initial_eps and exploration_final_eps must be the same")
         if agent.target_update_interval != agent.train_freq.frequency:
@@ -47,7 +45,8 @@ class DQNStack(Stack):
         self.net = StackedMLP([agent.q_net.q_net for agent in self.agents], device)
         self.target = StackedMLP([agent.q_net_target.q_net for agent in self.agents], device)
         self.optimiser = adam(self.net.parameters, first.learning_rate, device)
-        self.hard = getattr(first, "soft", "gradient") == "gradient" or not self.learns_slopes
+        soft = getattr(first, "soft", "gradient") if self.learns_slopes else "gradient"
+        self.hard, self.draws_actions = soft == "gradient", soft == "actions"
         self.temperature = getattr(first, "temperature", 0.0)
         self.number = int(self.world.action_space.n)  # type: ignore[union-attr]
 
@@ -55,6 +54,10 @@ class DQNStack(Stack):
         return self.net(self.by_agent(seen, goal)).argmax(-1).flatten()
 
     def explore(self, seen: dict[str, Tensor], goal: Tensor) -> Tensor:
+        if self.draws_actions:
+            values = self.target(self.by_agent(seen, goal)) / self.temperature
+            chance = torch.rand(values.shape, dtype=torch.float64, device=self.device, generator=self.generator)
+            return (values - (-chance.log()).log()).argmax(-1).flatten()  # Gumbel noise: a draw from SoftMax[values]
         action = self.act(seen, goal)
         chance = torch.rand(action.shape, device=self.device, generator=self.generator)
         return torch.where(chance < self.first.exploration_final_eps, self.random_actions(), action)
