@@ -14,7 +14,7 @@ from commands import vauban
 
 from vauban.reproduce.entry import find, parse
 from vauban.reproduce.running import Options
-from vauban.reproduce.together import pieces
+from vauban.reproduce.together import Piece, _next, in_turns, pieces
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -42,6 +42,36 @@ def test_an_entry_is_cut_into_its_runs(tmp_path: Path) -> None:
     assert len(names(ENTRY, Options(quick=True))) == 1
     (whole,) = pieces(find("dpa-mnist"), "dpa-mnist", tmp_path, Options(only={"partitions": "1200"}), [])
     assert whole.words[-1] == "--only=partitions=1200"
+
+
+def test_runs_of_one_network_are_one_piece(tmp_path: Path) -> None:
+    options = Options(device="cuda")
+    band = pieces(find("band-mnist"), "band-mnist", tmp_path, options, [])
+    assert (len(band), {piece.begin for piece in band}) == (9, {None})
+    assert str(band[0]) == "band-mnist size-2,vote-threshold_0.3,validation and 3 more"
+    assert [word.split(",")[1] for word in band[0].words if word.startswith("--piece=")] == [
+        "vote-threshold_0.3",
+        "vote-threshold_0.2",
+        "vote-threshold_0.4",
+        "vote-stride_1",
+    ]
+    mine = pieces(parse("mine", ENTRY), "mine.toml", tmp_path, options, [])
+    assert len(mine) == 3
+    assert {piece.begin for piece in mine} == {
+        tmp_path / "weights/begin-gaussian_sigma=0.1-mlp_width_16_depth_1.safetensors"
+    }
+    assert [piece.entry for piece in in_turns([mine, band])[:5]] == ["mine", "band-mnist", "mine", "band-mnist", "mine"]
+    assert len(in_turns([mine, band])) == 12
+
+
+def test_no_two_pieces_train_the_weights_that_both_start_from(tmp_path: Path) -> None:
+    begin = tmp_path / "begin.safetensors"
+    first, second, other = Piece("a", "1", (), begin), Piece("a", "2", (), begin), Piece("b", "1", ())
+    assert _next([second, other], [(first, None)]) == other
+    assert _next([second], [(first, None)]) is None
+    assert _next([second], [(other, None)]) == second
+    begin.touch()
+    assert _next([second, other], [(first, None)]) == second
 
 
 def test_two_entries_of_one_name_are_refused(entry: Path, tmp_path: Path) -> None:

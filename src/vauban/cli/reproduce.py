@@ -65,7 +65,8 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="how many runs are made at a time, of all entries named, each in a process of its own [1]; of entries of "
+            help="how many trainings, with the runs of their networks, are made at a time, of all entries named, each in a "
+            "process of its own [1]; of entries of "
             "agents: how many are trained at a time [one per core; on a GPU 8 trainings]",
         ),
     ] = None,
@@ -84,7 +85,7 @@ def reproduce(
             help="NAME=FOLDER: take a finished run folder for the run of this name, as runs/NAME (repeat for more)"
         ),
     ] = None,
-    piece: Annotated[str | None, typer.Option(hidden=True, help="the one run to make, beside others")] = None,
+    piece: Annotated[list[str] | None, typer.Option(hidden=True, help="a run to make, beside others")] = None,
     parent: Annotated[int | None, typer.Option(hidden=True, help="the process to end with")] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
     device: common.DeviceOption = "auto",
@@ -144,7 +145,7 @@ def reproduce(
             folder=data_folder,
             use=_read_used(use or []),
             pack=pack,
-            piece=piece,
+            pieces=tuple(piece or ()),
             given=as_given[entry.name],
             progress=not json,
             say=lambda text: typer.echo(text, err=True),
@@ -207,12 +208,11 @@ def _run_together(
     """Make the runs of entries that train no agents, several at a time; exit codes of those that failed."""
     from vauban.reproduce import together
 
-    found = [
-        piece
+    found = together.in_turns(
+        together.pieces(entry, given, folder, options(entry), words)
         for entry, given, folder in listed
         if entry.kind in ("runs", "commands")
-        for piece in together.pieces(entry, given, folder, options(entry), words)
-    ]
+    )
     return together.run(found, jobs, seconds, lambda text: typer.echo(text, err=True)) if len(found) > 1 else {}
 
 

@@ -31,10 +31,10 @@ class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
     place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
-    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `piece`: the one run to make,
-    by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
-    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the command
-    names it, a name or a file."""
+    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `pieces`: the runs to
+    make, by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of
+    agents: `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the
+    command names it, a name or a file."""
 
     device: str = "cpu"
     budget: float | None = None
@@ -50,7 +50,7 @@ class Options:
     progress: bool = True
     say: Callable[[str], None] = print
     bar: Callable[..., Any] | None = None
-    piece: str | None = None
+    pieces: tuple[str, ...] = ()
     make: bool = True
     jobs: int | None = None
     rl_seeds: int | None = None
@@ -107,22 +107,23 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     with in_turn(out / doing.USED):
         doing.use([Step(made, out, point) for point in made.points()], options.use)
     listed, ledger = steps_of(made, out, options), Ledger(out / LEDGER)
-    if options.piece is not None:
+    if options.pieces:
         known = [step.name for step in listed]
-        if options.piece not in known:
-            raise BadInput(f"{entry.name} has no run {options.piece}: give one of {', '.join(known)}")
-        listed = [step for step in listed if step.name == options.piece]
+        for name in options.pieces:
+            if name not in known:
+                raise BadInput(f"{entry.name} has no run {name}: give one of {', '.join(known)}")
+        listed = [step for step in listed if step.name in options.pieces]
 
     def run(spent: threading.Event) -> None:
         if not options.make:
             return
         _run_all(made, listed, options, ledger, spent)
-        if made.choose and options.piece is None:
+        if made.choose and not options.pieces:
             chosen = choose(made, out, options.seeds)
             listed.extend(chosen)
             _run_all(made, chosen, options, ledger, spent)
 
-    finish = _kept if options.piece is not None else _finish
+    finish = _kept if options.pieces else _finish
     return _budgeted(out, options, run, lambda: finish(made, out, listed, options, ledger))
 
 

@@ -1,4 +1,4 @@
-"""Several runs at a time, each in a process of its own: one training of a small network leaves most of a GPU idle."""
+"""Several trainings and their runs at a time, each in a process of its own: a small network leaves most of a GPU idle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from vauban.errors import Incomplete
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.budget import interrupt_main
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.running import Options, adapted, steps_of
+from vauban.reproduce.steps import Step
 
 _LEAST = 1.0
 """Seconds of a budget with which a process is still started."""
@@ -26,11 +29,15 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an entry that runs by itself: one of its runs, or all of it. `words`: the command that makes it."""
+    """A part of an entry that runs by itself: a training with the runs of its network, or all of the entry.
+
+    words: the command that makes it. begin: the weights it starts from, which another piece may train as well.
+    """
 
     entry: str
     name: str
     words: tuple[str, ...]
+    begin: Path | None = None
 
     def __str__(self) -> str:
         return f"{self.entry} {self.name}".strip()
@@ -39,15 +46,32 @@ class Piece:
 def pieces(entry: Entry, given: str, out: Path, options: Options, words: Sequence[str]) -> list[Piece]:
     """The pieces of an entry that was named as `given`, to run with these further words of the command.
 
-    Runs that are finished are left out; so is the one that is chosen by those on validation inputs. Commands of an entry may
-    share files, so they are one piece.
+    Runs of one network are one piece: in several, all but one would wait for its training. Runs that are finished are left out;
+    so is the one that is chosen by those on validation inputs. Commands of an entry may share files, so they are one piece.
     """
     command = ["reproduce", given, "--out", str(out), *words]
     if entry.kind != "runs":
         only = [f"--only={axis}={value}" for axis, value in options.only.items()]
         return [Piece(entry.name, "", (*command, *only))]
-    listed = steps_of(adapted(entry, options), out, options)
-    return [Piece(entry.name, step.name, (*command, "--piece", step.name)) for step in listed if not step.sealed]
+    networks: dict[Path, list[Step]] = {}
+    for step in steps_of(adapted(entry, options), out, options):
+        if not step.sealed:
+            networks.setdefault(step.weights, []).append(step)
+    return [_piece(entry, command, steps) for steps in networks.values()]
+
+
+def _piece(entry: Entry, command: Sequence[str], steps: Sequence[Step]) -> Piece:
+    """The piece of the runs of one network."""
+    first, more = steps[0], len(steps) - 1
+    words = [f"--piece={step.name}" for step in steps]
+    name = f"{first.name} and {more} more" if more else first.name
+    begin = None if first.first is None or first.weights.exists() else first.first.weights
+    return Piece(entry.name, name, (*command, *words), begin)
+
+
+def in_turns(entries: Iterable[Sequence[Piece]]) -> list[Piece]:
+    """The pieces of several entries: the first of each, then the second of each, …, so that a budget is for all of them."""
+    return [piece for some in zip_longest(*entries) for piece in some if piece is not None]
 
 
 def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[[str], None]) -> dict[Piece, int]:
@@ -65,8 +89,8 @@ def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[
     with sigterm_as_interrupt():
         try:
             while (waiting and left() > _LEAST) or running:
-                while waiting and len(running) < jobs and left() > _LEAST:
-                    piece = waiting.pop(0)
+                while len(running) < jobs and left() > _LEAST and (piece := _next(waiting, running)) is not None:
+                    waiting.remove(piece)
                     process = _start(piece, None if end is None else left())
                     running.append((piece, process))
                     readers.append(_repeat(process, str(piece), say))
@@ -80,6 +104,12 @@ def run(listed: Sequence[Piece], jobs: int, budget: float | None, say: Callable[
             for reader in readers:
                 reader.join(timeout=5.0)  # a process of its own may keep the pipe open
     return failed
+
+
+def _next(waiting: Sequence[Piece], running: Sequence[tuple[Piece, Any]]) -> Piece | None:
+    """The first piece that would not wait for weights which a running one may be training."""
+    trained = {piece.begin for piece, _ in running if piece.begin is not None and not piece.begin.exists()}
+    return next((piece for piece in waiting if piece.begin not in trained), None)
 
 
 def stop_with(parent: int) -> None:
