@@ -14,16 +14,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer.testing
 from hypothesis import settings
+from numpy.typing import NDArray
 
 import vauban
+from vauban import registry, smoothed
 from vauban.certificates import Claims
-from vauban.engine import cluster, network
+from vauban.data import idx
+from vauban.engine import cluster, content, fingerprint, network
 from vauban.report import curve
 
 for profile in ("repeatable", "thorough"):  # the second tries more examples, see tests/soundness/amounts.py
@@ -48,13 +53,45 @@ def drawn_once(draw: Callable[..., bytes]) -> Callable[..., bytes]:
     return first
 
 
+def unpacked_once(read: Callable[..., NDArray[np.uint8]]) -> Callable[..., NDArray[np.uint8]]:
+    """Unpacks a file of the package when it is first read; a data set is a copy of what it returns, which nobody can change."""
+    package = Path(vauban.__file__).parent
+    kept: dict[Path, NDArray[np.uint8]] = {}
+
+    def first(path: Path, dimensions: int) -> NDArray[np.uint8]:
+        if not isinstance(path, Path) or package not in path.parents:
+            return read(path, dimensions)
+        if path not in kept:
+            kept[path] = read(path, dimensions)
+            kept[path].flags.writeable = False
+        return kept[path]
+
+    return first
+
+
+def found_once(find: Callable[..., EntryPoints]) -> Callable[..., EntryPoints]:
+    """Looks for entry points of installed packages once; where a test brings a package of its own, every time."""
+    usual, kept = set(sys.path), functools.cache(find)
+    return lambda group: kept(group=group) if usual.issuperset(sys.path) else find(group=group)
+
+
 # What every small run would spend most of its time on, and what a few tests look at closely:
 # the commands are built once, not for every command given; a model is asked the same 3 times, not for two seconds
 # (tests/engine/test_probe.py asks for two seconds); the curve of a run is drawn once, and later runs keep that picture
-# (tests/report/test_curve.py looks at curves).
+# (tests/report/test_curve.py looks at curves); MNIST is unpacked once (tests/data/test_data_idx.py unpacks other files);
+# what is installed is looked up once (tests/e2e/test_foreign_packages.py brings packages).
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 network._PROBE_SECONDS = 0.0
 curve.png = drawn_once(curve.png)
+idx.read_idx = unpacked_once(idx.read_idx)
+registry.entry_points = found_once(registry.entry_points)
+smoothed.version = functools.cache(smoothed.version)
+content.installed = fingerprint.installed = functools.cache(content.installed)
+
+# torch keeps every seed for devices that are not there, each with the stack of the call.
+for device in (torch.cuda, torch.xpu, torch.mtia):
+    if not device.is_available():
+        device.manual_seed_all = lambda seed: None  # type: ignore[assignment]
 
 
 @pytest.fixture
