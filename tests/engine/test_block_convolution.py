@@ -134,15 +134,21 @@ def test_only_plain_strides_over_few_channels_are_replaced_by_blocks() -> None:
     assert module.to(torch.bfloat16).stem(x.bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.fixture(scope="module")
+def resnet50() -> nn.Module:
+    """Random weights, which take longer to draw than all that is asked of them."""
+    return load("resnet50", allow_random=True).module
+
+
 @pytest.mark.parametrize(
     ("device", "precision", "channels_last", "by_blocks"),
     [("cpu", "fp32", True, []), ("cpu", "bf16", True, []), ("cuda", "fp32", False, []), ("cuda", "tf32", True, []),
      ("cuda", "fp16", True, []), ("cuda", "bf16", True, ["conv1"])],
 )  # fmt: skip
 def test_each_device_and_precision_has_its_layout(
-    device: str, precision: str, channels_last: bool, by_blocks: list[str]
+    resnet50: nn.Module, device: str, precision: str, channels_last: bool, by_blocks: list[str]
 ) -> None:
-    module = load("resnet50", allow_random=True).module
+    module = copy.deepcopy(resnet50)
     strides = [part.weight.stride() for part in module.modules() if isinstance(part, nn.Conv2d)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_module, "check_precision", lambda precision, device: precision)
