@@ -1,5 +1,6 @@
 """Every view votes once, in order, whatever the shape, the packing and the place where one begins."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def all_votes(one: Enumerator, begin: int = 0, end: int | None = None) -> np.nda
     return np.concatenate(votes)
 
 
+@functools.cache
 def one_by_one() -> np.ndarray:
     smoothing = build(SPLITTING)
     return np.array(
