@@ -1,6 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Compiled files are kept, also where the environment says otherwise: pytest rewrites the asserts of 400 files in each of its processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .PHONY: demo test test-slow test-page lint install clean docs wheel test-wheel
 
@@ -8,19 +10,19 @@ demo: install
 	$(BIN)/vauban demo
 
 test: install
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(PYTEST) -n 3 --dist worksteal
 
 # Kernels for GPUs are tried with Triton's interpreter. It is kept apart: torch for CPUs comes without Triton, torch for GPUs with its own.
 test-slow: install $(VENV)/triton
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[robotics]'
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow
-	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=thorough tests/laws tests/bounds
-	TRITON_FOLDER=$(VENV)/triton $(BIN)/python -m pytest tests/rl/test_item_kernels.py tests/engine/test_fused_kernels.py
+	$(PYTEST) -n 3 --dist worksteal -m slow
+	$(PYTEST) -n 3 --dist worksteal --hypothesis-profile=thorough tests/laws tests/bounds
+	TRITON_FOLDER=$(VENV)/triton $(PYTEST) tests/rl/test_item_kernels.py tests/engine/test_fused_kernels.py
 
 # The report page in a real browser: Chromium as the system has it, driven by Playwright. Skipped with a word where there is none.
 test-page: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[page]'
-	$(BIN)/python -m pytest -n 0 -rs -m 'slow or not slow' tests/page
+	$(PYTEST) -n 0 -rs -m 'slow or not slow' tests/page
 
 $(VENV)/triton: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0
@@ -44,7 +46,7 @@ wheel: install
 
 # Both are built, installed in empty environments without torch, and tried there.
 test-wheel: install
-	$(BIN)/python -m pytest -n 0 -m slow tests/e2e/test_wheel.py
+	$(PYTEST) -n 0 -m slow tests/e2e/test_wheel.py
 
 install: $(VENV)/installed
 
