@@ -57,6 +57,7 @@ SECTIONS = {
         "fractional-designs",
         "fractional-half-cifar10-lattice",
         "fractional-half-cifar10-large-lattice",
+        "fractional-third-cifar10-lattice",
         "fractional-half-cifar10",
         "fractional-third-cifar10",
         "fractional-half-cifar10-stability",
