@@ -16,14 +16,13 @@ pytest.importorskip("matplotlib")
 
 from vauban.cli import app
 from vauban.errors import BadInput, Incomplete, RunRefused
-from vauban.reproduce import learning
+from vauban.reproduce import agents
+from vauban.reproduce.agents import _programs, _train_together
 from vauban.reproduce.entry import Entry, parse, shipped
 from vauban.reproduce.learning import (
     FIRST_CHOOSING_SEED,
     Candidate,
     Training,
-    _programs,
-    _train_together,
     arms,
     seeds_of,
 )
@@ -198,9 +197,9 @@ def test_on_a_gpu_what_cannot_be_batched_is_trained_seed_by_seed(
             assert {plan.together for plan in plans} == {way == "_train_together"}
             return True
 
-        monkeypatch.setattr(learning, way, note)
+        monkeypatch.setattr(agents, way, note)
     told: list[str] = []
-    learning._train(listed, Options(device="cuda", say=told.append))
+    agents.train(listed, Options(device="cuda", say=told.append))
     assert ways == {"_train_together": ["DDPG", "ReenGAGE, alpha 0.1"], "_train_apart": ["only there"]}
     assert any("only there" in text and "n_critics" in text for text in told)
 

@@ -95,7 +95,7 @@ def small_trainings(out: Path, together: bool = True) -> tuple[list[Any], list[A
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_every_batched_training_write_its_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     pytest.importorskip("stable_baselines3")
-    from vauban.reproduce.learning import _train_together
+    from vauban.reproduce.agents import _train_together
     from vauban.reproduce.running import Options
     from vauban.rl.batched_seeds.loop import CHECKPOINT
 
@@ -113,9 +113,9 @@ def test_a_signal_lets_every_batched_training_write_its_checkpoint(tmp_path: Pat
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    from vauban.reproduce.learning import _train
+    from vauban.reproduce.agents import train
     from vauban.reproduce.running import Options
 
     listed, _ = small_trainings(tmp_path, together=False)
     with locked(listed[1].folder), pytest.raises(RunRefused, match="being written by another process"):
-        _train(listed, Options(say=lambda text: None, jobs=1))
+        train(listed, Options(say=lambda text: None, jobs=1))
