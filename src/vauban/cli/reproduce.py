@@ -85,6 +85,12 @@ def reproduce(
             help="NAME=FOLDER: take a finished run folder for the run of this name, as runs/NAME (repeat for more)"
         ),
     ] = None,
+    networks: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder of trained networks that entries share: those trained alike are taken from it, others are kept in it"
+        ),
+    ] = None,
     piece: Annotated[list[str] | None, typer.Option(hidden=True, help="a run to make, beside others")] = None,
     parent: Annotated[int | None, typer.Option(hidden=True, help="the process to end with")] = None,
     pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
@@ -97,7 +103,7 @@ def reproduce(
     the comparison. After Ctrl-C or a spent budget (exit code 3) the same command goes on; --json says what is finished.
     """
     from vauban.errors import BadInput, Incomplete, VaubanError
-    from vauban.reproduce.entry import Entry, find, shipped
+    from vauban.reproduce.entry import Entry, find, read_only, shipped
 
     if listed:
         _list(list(shipped().values()), json)
@@ -115,10 +121,12 @@ def reproduce(
     entries = [find(name) for name in names]
     from vauban.reproduce.budget import read_budget
     from vauban.reproduce.outcome import Unfinished
-    from vauban.reproduce.running import Options, left_to_do, read_only
+    from vauban.reproduce.running import Options, left_to_do
     from vauban.reproduce.running import reproduce as run
 
-    _refuse_options_of_others(entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs})
+    _refuse_options_of_others(
+        entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs, "--networks": networks}
+    )
     _refuse_one_folder_for_two(entries)
     seconds, where, began = read_budget(budget), common.pick_device(device), time.monotonic()
     if parent is not None:
@@ -144,6 +152,7 @@ def reproduce(
             inputs=inputs,
             folder=data_folder,
             use=_read_used(use or []),
+            networks=networks,
             pack=pack,
             pieces=tuple(piece or ()),
             given=as_given[entry.name],
@@ -156,6 +165,7 @@ def reproduce(
     failed, late, outcomes = {}, [], []
     if jobs is not None and jobs > 1:
         given = {"--seeds": seeds, "--epochs": epochs, "--inputs": inputs, "--data-folder": data_folder}
+        given |= {"--networks": networks}
         words = [*itertools.chain(*((name, str(value)) for name, value in given.items() if value is not None))]
         flags = {"--quick": quick, "--printed": printed, "--no-pack": not pack}
         words += [word for word, wanted in flags.items() if wanted]

@@ -236,6 +236,21 @@ def parse(name: str, text: str) -> Entry:
     return _checked(entry)
 
 
+def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
+    """Restrictions of the grid, each AXIS=VALUE."""
+    found = {}
+    for text in texts:
+        axis, equals, value = text.partition("=")
+        if not equals or axis not in entry.grid:
+            raise BadInput(
+                f"--only {text}: AXIS=VALUE is needed, with an axis out of {', '.join(entry.grid) or 'none'}"
+            )
+        if value not in map(str, entry.grid[axis]):
+            raise BadInput(f"--only {text}: {entry.name} has {axis} = {', '.join(map(str, entry.grid[axis]))}")
+        found[axis] = value
+    return found
+
+
 def _check_rl(entry: Entry) -> None:
     """Refuse an entry of agents without an environment or arms, and arms that name what is not there."""
     if "env" not in entry.rl or not entry.rl.get("arm"):

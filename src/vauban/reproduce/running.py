@@ -19,6 +19,7 @@ from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_ma
 from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.made_by import commands_of_runs, matches, options_text
+from vauban.reproduce.networks import shared
 from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
 from vauban.reproduce.steps import Step
 from vauban.reproduce.timing import Ledger
@@ -30,7 +31,8 @@ ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
-    place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `pack`: gzip the votes of finished
+    place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `networks`: a
+    folder of trained networks that entries share; `pack`: gzip the votes of finished
     runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `pieces`: the runs to
     make, by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of
     agents: `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the
@@ -46,6 +48,7 @@ class Options:
     inputs: str | None = None
     folder: Path | None = None
     use: Mapping[str, Path] = field(default_factory=dict)
+    networks: Path | None = None
     pack: bool = True
     progress: bool = True
     say: Callable[[str], None] = print
@@ -56,21 +59,6 @@ class Options:
     rl_seeds: int | None = None
     rl_steps: int | None = None
     given: str | None = None
-
-
-def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
-    """Restrictions of the grid, each AXIS=VALUE."""
-    found = {}
-    for text in texts:
-        axis, equals, value = text.partition("=")
-        if not equals or axis not in entry.grid:
-            raise BadInput(
-                f"--only {text}: AXIS=VALUE is needed, with an axis out of {', '.join(entry.grid) or 'none'}"
-            )
-        if value not in map(str, entry.grid[axis]):
-            raise BadInput(f"--only {text}: {entry.name} has {axis} = {', '.join(map(str, entry.grid[axis]))}")
-        found[axis] = value
-    return found
 
 
 def adapted(entry: Entry, options: Options) -> Entry:
@@ -231,7 +219,12 @@ def _run_all(entry: Entry, listed: Sequence[Step], options: Options, ledger: Led
 
 
 def _train(step: Step, options: Options) -> bool:
-    """Train the weights of a step; whether anything was done: another process may have trained them meanwhile."""
+    """Train the weights of a step; whether anything was done: they may be there meanwhile, or among the shared networks."""
+    with shared(step, options.printed, options.networks) as taken:
+        return not taken and _train_here(step, options)
+
+
+def _train_here(step: Step, options: Options) -> bool:
     if options.bar is None:
         return doing.train(step, options.device, options.printed)
     with options.bar(f"training {step.weights.stem}", 100) as advance:

@@ -25,6 +25,7 @@ from vauban.reproduce.entry import Entry
 from vauban.reproduce.naming import file_name
 
 if TYPE_CHECKING:
+    from vauban.data import Dataset
     from vauban.training import Recipe
 
 RUNS, WEIGHTS, USED, PREPARED = "runs", "weights", "used.json", "prepared"
@@ -144,31 +145,38 @@ def recipe_of(step: Step, printed: bool) -> tuple[Recipe, str]:
     return recipe, str(given.get("model") or (chosen.model if chosen else "")).format(**step.point)
 
 
+def training_inputs(step: Step, printed: bool) -> tuple[Dataset, int]:
+    """The inputs that a step is trained on, and how many of them choose the weights instead."""
+    from vauban.data import load_some
+    from vauban.data.registry import with_split
+    from vauban.training.validation import without_every
+
+    given = step.entry.train
+    spec = with_split(str(given.get("data", step.entry.data)), "train")
+    inputs = load_some(spec, given.get("every", 1), given.get("limit"))
+    if given.get("hold_out") and not printed:
+        inputs = without_every(inputs, given["hold_out"])
+    return inputs, int(given.get("validate", 0))
+
+
 def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     """Train the weights of a step unless they are there, from those of its `first` if it has one; whether anything was done."""
     from torch import Size
 
-    from vauban.data import load_some
-    from vauban.data.registry import with_split
     from vauban.models import canonical, fitting_views
     from vauban.smoothing import build
     from vauban.training import Validation, split
     from vauban.training import train as run
-    from vauban.training.validation import without_every
 
     if step.weights.exists():
         return False
-    given, smoothing = step.entry.train, build(step.trained_smoothing)
+    smoothing = build(step.trained_smoothing)
     recipe, model = recipe_of(step, printed)
-    pictures = load_some(
-        with_split(str(given.get("data", step.entry.data)), "train"), given.get("every", 1), given.get("limit")
-    )
-    if given.get("hold_out") and not printed:
-        pictures = without_every(pictures, given["hold_out"])
+    pictures, held = training_inputs(step, printed)
     if not model:
         raise BadInput(f"{step.entry.name}: [train] names neither a model nor a recipe: give one of them")
     shape = smoothing.view_shape(Size(pictures.images.shape[1:]))
-    validation, held = None, int(given.get("validate", 0))
+    validation = None
     if held:
         pictures, out = split(pictures, held, recipe.seed)
         validation = Validation(out)
