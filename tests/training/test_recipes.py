@@ -1,13 +1,17 @@
 """Named recipes hold the numbers that the papers print."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pytest
+from commands import vauban
+from typer.testing import CliRunner
 
+from vauban.cli import app
 from vauban.errors import BadInput
-from vauban.models import ARCHITECTURES
+from vauban.models import ARCHITECTURES, packaged
+from vauban.models.weights import read_header
 from vauban.references import REFERENCES
 from vauban.smoothing import build
 from vauban.specs import Spec
@@ -203,6 +207,9 @@ def test_data_choose_the_column_of_a_table(name, data, found):
         ("fractional:p=1/2,scale=18", "cifar10", "best-fractional-cifar10"),
         ("ablation:retained=75", "cifar10", "best-ablation-cifar10"),
         ("block:size=10", "cifar10", "best-band-cifar10"),
+        ("sparse:scale=14", "mnist", "best-ablation-mnist"),
+        ("splitting:sigma=1", "mnist", "best-gaussian-mnist"),
+        ("flow:sigma=0.01", "mnist", "best-flow-mnist"),
     ],
 )
 def test_best_is_chosen_by_smoothing_and_data(smoothing, data, found):
@@ -217,14 +224,20 @@ def test_best_is_chosen_by_smoothing_and_data(smoothing, data, found):
         ({"name": "table-B.1", "data": "mnist"}, "mnist is given: name one of table-B.1-cifar, table-B.1-imagenet"),
         ({"name": "best", "data": "mnist"}, "chosen by smoothing and data: give both"),
         (
-            {"name": "best", "smoothing": "flow:sigma=0.01", "data": "mnist"},
-            "no best recipe for smoothing flow on mnist: name one of best-gaussian-cifar10",
+            {"name": "best", "smoothing": "flow:sigma=0.01", "data": "imagenet"},
+            "no best recipe for smoothing flow on imagenet: name one of best-gaussian-cifar10",
         ),
     ],
 )
 def test_a_name_that_is_not_found_is_answered_with_those_that_are(call, sentence):
     with pytest.raises(BadInput, match=sentence):
         named(**call)
+
+
+def test_the_best_recipe_of_digits_is_that_of_the_network_in_the_package():
+    made_by, best = read_header(packaged("mnist"))["trained"], RECIPES["best-gaussian-mnist"]
+    for key, value in {**asdict(best.recipe), "model": f"{best.model}:channels=1"}.items():
+        assert f"{key}={value}" in made_by, key
 
 
 def test_the_listing_has_every_recipe_and_says_what_cannot_be_run():
@@ -235,7 +248,7 @@ def test_the_listing_has_every_recipe_and_says_what_cannot_be_run():
     assert rows["section-E.7-baseline"].training.startswith("cannot be run")
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith("-cifar10")])
+@pytest.mark.parametrize("name", [name for name in RECIPES if "0.2 for each 512 rows" in RECIPES[name].note])
 def test_our_rates_are_two_tenths_for_512_rows(name):
     recipe = RECIPES[name].recipe
     views = 1 if recipe.loss == "noise" else 2
@@ -252,3 +265,16 @@ def test_the_first_layer_undoes_the_normalisation_of_mass(name, pixel):
     std = np.array([float(text) for text in params["std"].split("/")])
     expected = [0.0] * 3 if "mean" in params else pixel
     np.testing.assert_allclose((view - mean) / std, expected, atol=1e-4)
+
+
+def test_a_recipe_brings_its_data_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("VAUBAN_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    said = vauban("train", "--recipe", "table-D.2", "--out", tmp_path / "a.safetensors", code=2)
+    assert "give cifar10:path=FOLDER" in said
+    small = ("--limit", "40", "--epochs", "0.5", "--batch-size", "20", "--model", "mlp:width=4", "--validate", "0")
+    words = ("train", "--recipe", "table-A.3", "--data", "mnist", *small, "--out", tmp_path / "b.safetensors")
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 0, done.stderr
+    assert "table-A.3 is a recipe for cifar10, and the data are mnist" in done.stderr

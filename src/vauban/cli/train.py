@@ -39,7 +39,10 @@ def train(
         str | None,
         typer.Option("--smoothing", "-s", help="the views to train on, such as gaussian:sigma=0.5 [the recipe's]"),
     ] = None,
-    data: common.DataOption = "mnist",
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="data set, name:key=value,… (see: vauban data) [the recipe's, else mnist]"),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="architecture (see: vauban models), or package.module:callable [by data]"),
@@ -131,6 +134,9 @@ def train(
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard's files")] = None,
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="processes that decode pictures in files, where these do not fit into memory")
+    ] = 2,
     device: common.DeviceOption = "auto",
     seed: Annotated[int | None, typer.Option(help="seed of weights, order and noise [0]")] = None,
     json: common.JsonOption = False,
@@ -161,7 +167,8 @@ def train(
     if out is None:
         raise BadInput("--out is missing: give the file for the weights, such as --out model.safetensors")
     check_out(out.expanduser())
-    chosen = named(recipe, smoothing=smoothing, data=data) if recipe else None
+    chosen = named(recipe, smoothing=smoothing, data=data or "mnist") if recipe else None
+    data = data or (chosen.data if chosen else "mnist")
     if chosen is not None and chosen.missing:
         raise BadInput(f"the recipe {chosen.name} cannot be run: train lacks {chosen.missing}")
     where = common.pick_device(device)
@@ -170,7 +177,7 @@ def train(
     given |= {"mixup": mixup, "cutmix": cutmix, "augment": augment, "ema": ema, "clip": clip, "precision": precision}
     given |= {"seed": seed, "accumulate": accumulate, "masks": masks, "momentum": momentum}
     settings = Recipe.from_options(chosen.recipe if chosen else Recipe(), given)
-    selected = load_some(with_split(data, "train"), every, limit)
+    selected = load_some(with_split(data, "train"), every, limit, stream=True)
     selected, kept_with = _standardised(selected) if standardise else (selected, None)
     learns = build_loss(settings.loss)
     law = smoothing_for(learns, smoothing or (chosen.smoothing if chosen else None))
@@ -180,14 +187,14 @@ def train(
     held = 0 if validate is None and not learns.uses_labels else validate
     kept, validation = _held_out(selected, held, radius, votes, times, settings)
     quiet = json or not in_first_process()
-    if chosen is not None and chosen.note and not quiet:
-        typer.echo(f"{chosen.name}: {chosen.note}", err=True)
+    for note in _notes(chosen, data) if not quiet else ():
+        typer.echo(note, err=True)
     with ExitStack() as stack:
         callbacks = [_Shown(stack, spec.split(":")[0], quiet), *_tensorboard(tensorboard)]
         try:
             trained = run(
                 spec, kept, law, settings, out=out, validation=validation, callbacks=callbacks, device=where, init=init,
-                classifier=frozen, overwrite=overwrite, metadata=kept_with, input_range=read_range(input_range),
+                classifier=frozen, overwrite=overwrite, metadata=kept_with, input_range=read_range(input_range), workers=workers,
             )  # fmt: skip
         except InterruptedAtTheEnd as late:
             trained = late.result
@@ -208,6 +215,17 @@ def train(
         _print_result(out, f"certify with {how}", named_spec, trained, json)
         if not json and how.startswith("--model") and (learns.uses_labels or frozen is not None):
             typer.echo(_next_command(out, how, data, law, standardise))
+
+
+def _notes(chosen: NamedRecipe | None, data: str) -> list[str]:
+    """What to know of a named recipe: its note, and that it is for other data."""
+    from vauban.specs import Spec
+
+    if chosen is None:
+        return []
+    other = Spec.parse(data).name not in (chosen.data, "npz", "images")
+    about = [f"{chosen.name} is a recipe for {chosen.data}, and the data are {data}"] if other else []
+    return [*about, *([f"{chosen.name}: {chosen.note}"] if chosen.note else [])]
 
 
 class _Shown:
@@ -300,7 +318,7 @@ def _held_out(
     kept, out = split(data, held, recipe.seed)
     trained_on = recipe.epochs * len(kept)  # pictures; an update takes about three times as long as a vote
     affordable = int(_VALIDATION_SHARE * 3 * trained_on / (held * votes))
-    return kept, Validation(out, radius, votes, times or min(_MOST_VALIDATIONS, max(1, affordable)))
+    return kept, Validation(out.held(), radius, votes, times or min(_MOST_VALIDATIONS, max(1, affordable)))
 
 
 def _tensorboard(folder: Path | None) -> list[Any]:

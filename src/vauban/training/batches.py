@@ -17,6 +17,7 @@ from vauban.inputs import Inputs, prepare
 from vauban.objects import Items
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
+from vauban.training.streaming import Decoded, Repeatable, fits_into_memory, items_of_loader
 
 UNKNOWN = -1  # the label of a picture that has none
 Range = tuple[float, float] | None  # of the values of pictures; None: any
@@ -38,13 +39,17 @@ class Order:
     rank: int = 0
     world: int = 1
 
-    def rows(self, step: int) -> torch.Tensor:
-        """The numbers of this process's pictures in a step, int64 [batch / world]."""
+    def places(self, step: int) -> np.ndarray:
+        """The places of this process's pictures of a step in the whole training, int64 [batch / world]."""
         local = self.batch // self.world
         first = step * self.batch + self.rank * local
-        places = np.arange(first, first + local)
+        return np.arange(first, first + local)
+
+    def rows(self, step: int) -> torch.Tensor:
+        """The numbers of this process's pictures in a step, int64 [batch / world]."""
+        places = self.places(step)
         epochs = places // self.size
-        rows = np.empty(local, np.int64)
+        rows = np.empty(len(places), np.int64)
         for epoch in np.unique(epochs):
             here = epochs == epoch
             rows[here] = _permutation(int(epoch), self.size, self.seed)[places[here] % self.size]
@@ -130,14 +135,16 @@ class Held:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The numbers of the pictures of every step, made when they are asked for: those of all steps may not fit into memory."""
+    """The keys of the items of every step, (number, place), made when they are asked for: those of all steps may not fit into
+    memory."""
 
     order: Order
     first: int
     last: int
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return (self.order.rows(step).tolist() for step in range(self.first, self.last))
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for step in range(self.first, self.last):
+            yield list(zip(self.order.rows(step).tolist(), self.order.places(step).tolist(), strict=True))
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -207,7 +214,8 @@ class Streamed:
         if self.size == 0:
             raise BadInput("the data set is empty: at least one picture with its label is needed")
         refuses = smoothing is not None and type(smoothing).check is not Smoothing.check
-        self.labels, self._check, item = labels, smoothing.check if smoothing and refuses else None, data[0]
+        self.labels, self._check = labels, smoothing.check if smoothing and refuses else None
+        item = Repeatable(data, 0)[0, 0]
         reader = _Reader(Items.like(item), labels, is_exact(smoothing), input_range)
         x, _ = reader.read([item])
         read, _ = reader.items.read(item, "item 0")
@@ -220,8 +228,8 @@ class Streamed:
         self.classes = classes or 0
 
     def described(self) -> dict[str, str]:
-        """As `Held.described`: of the pictures only their number is known."""
-        return {"data": f"{type(self.data).__name__} of {self.size}"}
+        """As `Held.described`: of the pictures only their number is known, and where they are from."""
+        return {"data": f"{getattr(self.data, 'name', type(self.data).__name__)} of {self.size}"}
 
     def _checked(self, read: Pair | BadInput, numbers: list[int]) -> Pair:
         """What was read of the items of these numbers; refused where that is a problem, or where the smoothing has no views."""
@@ -239,8 +247,8 @@ class Streamed:
 
     def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
         """As `Held.pairs`."""
-        loader = torch.utils.data.DataLoader(
-            self.data,
+        loader: torch.utils.data.DataLoader[Pair | BadInput] = torch.utils.data.DataLoader(
+            Repeatable(self.data, order.seed),  # type: ignore[arg-type]
             batch_sampler=_Steps(order, first, last),
             collate_fn=self._read,
             num_workers=self.workers,
@@ -266,14 +274,17 @@ def source_of(
 ) -> Held | Streamed:
     """The source of training pictures for a data set of `vauban.data`, arrays (x, y), or a torch data set or loader.
 
-    `labels`: whether they are needed; where they are not, pictures x alone will do. `smoothing`: the one to train with; inputs
-    that it cannot be certified on are refused, in memory all of them now, streamed ones when they are read. `input_range`: of the
-    values of pictures.
+    Pictures in files that do not fit into memory are decoded as they are needed, by `workers` processes, as items of torch data
+    sets are. `labels`: whether they are needed; where they are not, pictures x alone will do. `smoothing`: the one to train with;
+    inputs that it cannot be certified on are refused, in memory all of them now, streamed ones when they are read. `input_range`:
+    of the values of pictures.
     """
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset) and fits_into_memory(data):
         return Held(data.held(), device, labels, smoothing, input_range)
+    if isinstance(data, Dataset):
+        classes, data = data.num_classes, Decoded(data)
     if isinstance(data, torch.utils.data.DataLoader):
-        data, workers = data.dataset, data.num_workers
+        data, workers = items_of_loader(data), data.num_workers
     if isinstance(data, np.ndarray | torch.Tensor):
         data = (data, None)
     if isinstance(data, tuple) and len(data) == 2:

@@ -14,16 +14,10 @@ from vauban.training.recipe import Recipe
 __all__ = ["RECIPES", "NamedRecipe", "RecipeListing", "listing", "named"]
 
 _SUFFIXES = {"mnist": ("mnist",), "cifar10": ("cifar", "cifar10"), "imagenet": ("imagenet",)}
-_RELATED = {"laplace": "gaussian", "uniform": "gaussian", "block": "band"}  # a best recipe is taken from the second
+_RELATED = {"laplace": "gaussian", "uniform": "gaussian", "discrete": "gaussian", "block": "band", "sparse": "ablation"}
+"""A best recipe is taken from the second; so is one that its own smoothing does not have for a data set."""
+_ELSE = {"splitting": "gaussian", "fractional": "gaussian"}
 
-_CONSISTENCY = "consistency:weight=10,entropy=0.5"
-_LOSSES = {
-    "gaussian": "consistency:weight=20,entropy=0.5",
-    "splitting": "stability:weight=6",
-    "fractional": "stability:weight=6",
-    "ablation": "consistency:weight=5,entropy=0.5",
-    "band": "consistency:weight=5,entropy=0.5",
-}
 _OWN = Recipe(
     epochs=90,
     batch=256,
@@ -38,36 +32,138 @@ _OWN = Recipe(
     ema=0.999,
     precision="bf16",
 )
-_UNTUNED = "First values, not yet tuned on a validation split."
+_DIGITS = Recipe(optimizer="adamw", lr=0.001, schedule="cosine", masks="picture")
 _RATE = "lr is 0.2 for each 512 rows, that is batch times views of the loss."
-_VALIDATED = (
-    "Chosen at sigma 0.25 on 1,000 of 5,000 training pictures that were held out: two such networks together certify 59.2 to "
-    "59.8 % of them at 0.5, for three pairs (results/training)."
+_SECOND = (
+    "The second of two trainings: the first, --loss noise --epochs 60 --batch-size 512 --lr 0.2 --weight-decay 1e-4 "
+    "--warmup 3 on views of {begin}, is given by --init. {found} of training pictures that were held out are certified "
+    "with layout=lattice (results/training)."
 )
-_CHANGES: dict[str, dict[str, Any]] = {"gaussian": {"epochs": 95, "weight_decay": 3e-4, "warmup": 2.0}}
+_SECOND_OF_TWO: dict[str, Any] = {"epochs": 40, "lr": 0.1, "weight_decay": 1e-4, "warmup": 1.0}
+_ON_TEST = (
+    "Fixed before the test pictures were read, which have {found} (results/{where}); not compared with other recipes."
+)
+
+
+def _best_recipe(family: str, data: str, model: str, note: str, base: Recipe, **settings: Any) -> NamedRecipe:
+    return NamedRecipe(
+        name=f"best-{family}-{data}",
+        source="Vauban",
+        data=data,
+        model=model,
+        smoothing=None,
+        recipe=replace(base, **settings),
+        note=note,
+    )
+
+
 _BEST = [
-    NamedRecipe(
-        name=f"best-{family}-cifar10",
-        source="Vauban",
-        data="cifar10",
-        model="resnet18",
-        smoothing=None,
-        recipe=replace(_OWN, loss=loss, **_CHANGES.get(family, {})),
-        note=f"{_VALIDATED if family in _CHANGES else _UNTUNED} {_RATE}",
-    )
-    for family, loss in _LOSSES.items()
+    _best_recipe(
+        "gaussian",
+        "cifar10",
+        "resnet18",
+        "Chosen at sigma 0.25 on 1,000 of 5,000 training pictures that were held out: two such networks together certify 59.2 to "
+        f"59.8 % of them at 0.5, for three pairs (results/training). {_RATE}",
+        _OWN,
+        loss="consistency:weight=20,entropy=0.5",
+        epochs=95,
+        weight_decay=3e-4,
+        warmup=2.0,
+    ),
+    _best_recipe(
+        "splitting",
+        "cifar10",
+        "resnet18",
+        _SECOND.format(begin="splitting:sigma=1.25", found="At 4.0, with sigma 3.5, 40.9 %"),
+        _OWN,
+        loss="consistency:weight=5,entropy=0.5",
+        **_SECOND_OF_TWO,
+    ),
+    _best_recipe(
+        "fractional",
+        "cifar10",
+        "resnet18",
+        _SECOND.format(begin="the same p with scale=9", found="At 80, with p = 1/2 and scale 18, 19.8 %"),
+        _OWN,
+        loss="consistency:weight=10,entropy=0.5",
+        **_SECOND_OF_TWO,
+    ),
+    _best_recipe(
+        "ablation",
+        "cifar10",
+        "resnet18",
+        f"{_ON_TEST.format(found='a median of 8 pixels with 80 epochs', where='reproduce/ablation-cifar10')} {_RATE}",
+        _OWN,
+        loss="consistency:weight=5,entropy=0.5",
+    ),
+    _best_recipe(
+        "band",
+        "cifar10",
+        "resnet18",
+        "With the model band-resnet, four views and 80 epochs in place of its own, 59.9 % of test pictures are certified against "
+        f"5 x 5 patches (results/reproduce/band-cifar10); not compared with other recipes. {_RATE}",
+        _OWN,
+        loss="consistency:weight=5,entropy=0.5",
+    ),
+    _best_recipe(
+        "flow",
+        "cifar10",
+        "resnet18:mean=0.4914/0.4822/0.4465,std=0.2023/0.1994/0.2010",
+        _ON_TEST.format(found="a median radius of 0.00042", where="reproduce/flow-cifar10"),
+        _OWN,
+        epochs=60,
+        batch=512,
+        warmup=3.0,
+    ),
+    _best_recipe(
+        "gaussian",
+        "mnist",
+        "cnn-small",
+        "That of the network in the package: at sigma 0.5 it certifies 81.4 % at 1 and 48.0 % at 1.5 of 5,000 digits that were "
+        "held out, where noise alone has 76.3 and 34.3 % (results/training).",
+        _DIGITS,
+        loss="consistency:weight=5,entropy=0.1",
+        epochs=12,
+        augment="shift",
+        ema=0.998,
+    ),
+    _best_recipe(
+        "ablation",
+        "mnist",
+        "cnn",
+        _ON_TEST.format(found="94.8 % and a median of 8 pixels", where="reproduce/ablation-mnist"),
+        _DIGITS,
+        loss="consistency:weight=1,entropy=0",
+        epochs=60,
+        batch=256,
+        weight_decay=0.02,
+        warmup=2.0,
+        ema=0.999,
+    ),
+    _best_recipe(
+        "band",
+        "mnist",
+        "cnn",
+        _ON_TEST.format(found="55.4 % certified against 5 x 5 patches", where="reproduce/band-mnist"),
+        _DIGITS,
+        loss="noise:views=4",
+        epochs=60,
+        batch=256,
+        weight_decay=0.05,
+        warmup=2.0,
+        ema=0.999,
+    ),
+    _best_recipe(
+        "flow",
+        "mnist",
+        "wong-mnist",
+        _ON_TEST.format(found="a median radius of 0.0218", where="reproduce/flow-mnist"),
+        _DIGITS,
+        epochs=30,
+        lr=0.002,
+        ema=0.998,
+    ),
 ]
-_BEST.append(
-    NamedRecipe(
-        name="best-gaussian-mnist",
-        source="Vauban",
-        data="mnist",
-        model="cnn",
-        smoothing=None,
-        recipe=replace(_OWN, lr=0.02, augment="shift", loss=_CONSISTENCY),
-        note=f"{_UNTUNED} A tenth of the rate for CIFAR-10, because this network has no batch norm.",
-    )
-)
 
 RECIPES: dict[str, NamedRecipe] = {one.name: one for one in [*PRINTED, *_BEST]}
 
@@ -122,6 +218,8 @@ def _best(smoothing: str | None, data: str | None) -> NamedRecipe:
     if smoothing is None or data is None:
         raise BadInput(f"recipe 'best' is chosen by smoothing and data: give both, or name one of {there}")
     name = f"best-{_RELATED.get(smoothing, smoothing)}-{data}"
+    if name not in RECIPES and smoothing in _ELSE:
+        name = f"best-{_ELSE[smoothing]}-{data}"
     if name not in RECIPES:
         raise BadInput(
             f"there is no best recipe for smoothing {smoothing} on {data}: name one of {there}, or give the settings yourself"
