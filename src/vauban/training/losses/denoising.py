@@ -49,7 +49,7 @@ class _WithoutLabels(Loss):
         if views != shape:
             raise BadInput(
                 f"views of {smoothing.spec} are {list(views)} where pictures are {list(shape)}: a denoiser returns a "
-                "picture for a view of its shape, as gaussian, laplace, uniform and splitting make them"
+                "picture for a view of its shape, as gaussian, laplace, uniform, splitting, flow and discrete make them"
             )
 
     def classification(self, scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
