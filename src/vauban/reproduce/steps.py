@@ -153,7 +153,7 @@ def training_inputs(step: Step, printed: bool) -> tuple[Dataset, int]:
 
     given = step.entry.train
     spec = with_split(str(given.get("data", step.entry.data)), "train")
-    inputs = load_some(spec, given.get("every", 1), given.get("limit"))
+    inputs = load_some(spec, given.get("every", 1), given.get("limit"), stream=True)
     if given.get("hold_out") and not printed:
         inputs = without_every(inputs, given["hold_out"])
     return inputs, int(given.get("validate", 0))
@@ -179,7 +179,7 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     validation = None
     if held:
         pictures, out = split(pictures, held, recipe.seed)
-        validation = Validation(out)
+        validation = Validation(out.held())
     step.weights.parent.mkdir(parents=True, exist_ok=True)
     trained = run(
         canonical(fitting_views(model, shape, pictures.num_classes)), pictures, smoothing, recipe,
