@@ -287,6 +287,8 @@ class _Loop:
                     if time.monotonic() - saved > CHECKPOINT_EVERY:
                         self._checkpoint()
                         saved = time.monotonic()
+                if self._found and not self._unreported:  # `stop_after` ends it between two reports
+                    self._losses()
         finally:
             if not ended and self._whole and (self._unreported or self.first < self.step < self.steps):
                 self._checkpoint()
@@ -339,9 +341,7 @@ class _Loop:
 
     def _report(self) -> bool:
         """Read the losses since the last report, tell callbacks and log; whether a callback ends the training."""
-        found = self.group.mean(torch.stack(self._found)).cpu()
-        self._refuse_divergence(found[:, 0])
-        loss, accuracy = found.mean(0).tolist()
+        loss, accuracy = self._losses().mean(0).tolist()
         validated = self._validate() if self._validates() else None
         self._found = []
         epoch = self.step * self.recipe.batch / self.source.size
@@ -378,12 +378,18 @@ class _Loop:
             if hasattr(callback, "validating"):
                 callback.validating(done, len(self.validation.data))
 
+    def _losses(self) -> torch.Tensor:
+        """Loss and accuracy of every step since the last report; refused where a loss or a weight is not finite."""
+        found = self.group.mean(torch.stack(self._found)).cpu()
+        self._refuse_divergence(found[:, 0])
+        return found
+
     def _refuse_divergence(self, losses: torch.Tensor) -> None:
-        """Refuse to go on if a loss since the last report is not finite, or, at the end, a weight."""
+        """Refuse to go on if a loss since the last report is not finite, or a weight: a finite loss may have another gradient."""
         bad = (~losses.isfinite()).nonzero().flatten().tolist()
         if bad:
             what, step = f"the loss became {float(losses[bad[0]])}", self.step - len(losses) + bad[0] + 1
-        elif self.step == self.steps and not self.updater.finite():
+        elif not self.updater.finite():
             what, step = "weights became infinite or NaN", self.step
         else:
             return

@@ -152,8 +152,8 @@ class Updater:
                 module.eval()
 
     def finite(self) -> bool:
-        """Whether every trained parameter is a finite number; waits for the device."""
-        return all(bool(p.isfinite().all()) for p in self._trained)
+        """Whether every trained parameter is a finite number; waits for the device, once."""
+        return bool(torch.stack([p.detach().isfinite().all() for p in self._trained]).all())
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights that would be saved now: the average where there is one."""
