@@ -80,15 +80,20 @@ class Files:
         if not step and self.weights.exists() and self.log.exists() and not self.log_before.exists():
             self.log.rename(self.log_before)
         kept = [record for record in read_lines(self.log, json.loads)[0] if record["step"] <= step] if step else []
-        replace_file(self.log, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        self.write_log(kept)
         return kept
 
-    def write_log(self, record: dict[str, Any]) -> None:
+    def append_log(self, record: dict[str, Any]) -> None:
+        """Add a line to the log; where that fails, a part of the line may be there."""
         try:
             with self.log.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as problem:
             raise CannotWrite(f"{self.log} cannot be written: {problem.strerror or problem}") from problem
+
+    def write_log(self, records: list[dict[str, Any]]) -> None:
+        """Write the whole log."""
+        replace_file(self.log, "".join(json.dumps(record) + "\n" for record in records).encode())
 
 
 def read_state(path: Path) -> dict[str, Any]:

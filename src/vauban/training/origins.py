@@ -57,7 +57,9 @@ def _load_into(network: torch.nn.Module, path: Path) -> None:
 
 def name_of(network: torch.nn.Module | str) -> str:
     """The text of an architecture, or the place of a module's class."""
-    return network if isinstance(network, str) else f"{type(network).__module__}:{type(network).__qualname__}"
+    if isinstance(network, str):
+        return network
+    return f"{type(network).__module__}:{type(network).__qualname__.replace('<locals>.', '')}"
 
 
 def described(
