@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -59,8 +60,11 @@ class Files:
         torch.save(state, content)
         replace_file(self.checkpoint, content.getvalue())
 
-    def read_checkpoint(self, made_by: dict[str, str]) -> dict[str, Any] | None:
-        """The state to resume from, or None; a checkpoint of another training is refused."""
+    def read_checkpoint(
+        self, made_by: dict[str, str], differences: Callable[[Mapping[str, Any]], str]
+    ) -> dict[str, Any] | None:
+        """The state to resume from, or None; a checkpoint of another training is refused. `differences`: how the network in it
+        differs from the one to be trained, as text."""
         if not self.checkpoint.exists():
             return None
         state = read_state(self.checkpoint)
@@ -71,6 +75,11 @@ class Files:
             raise RunRefused(
                 f"{self.checkpoint} was written by a training with other settings ({changed}): give those settings to resume it, "
                 "or remove it to start again"
+            )
+        if changed := differences(state):
+            raise RunRefused(
+                f"{self.checkpoint} was written by a training of another network ({changed}): give the network as it was to "
+                "resume it, or remove it to start again"
             )
         return state
 
@@ -104,6 +113,6 @@ def read_state(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path} is no readable checkpoint ({type(problem).__name__}): remove it to start again"
         ) from None
-    if not isinstance(state, dict) or not {"network", "made_by", "step"} <= set(state):
+    if not isinstance(state, dict) or not {"network", "made_by", "step", "optimizer"} <= set(state):
         raise BadInput(f"{path} is no checkpoint of a training: remove it to start again")
     return state

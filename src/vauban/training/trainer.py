@@ -182,7 +182,7 @@ class _Loop:
         self.interrupted = False  # in the last step: the weights are written first
         self._stop = Event()  # set by Ctrl-C
         self._judge: torch.nn.Module | None = None
-        state = files.read_checkpoint(made_by) if files is not None else None
+        state = files.read_checkpoint(made_by, updater.differences) if files is not None else None
         if state is not None:
             self._resume(state)
         if self.files is not None:

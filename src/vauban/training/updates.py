@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from vauban.engine.network import in_precision
 from vauban.errors import BadInput
+from vauban.models.weights import few_names, unlike
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.training.augment import WORDS, augment, mixed
@@ -163,7 +165,22 @@ class Updater:
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of this training."""
         average = self.average.state if self.average is not None else {}
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
+        held = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
+        return {**held, "trained": self._names()}
+
+    def differences(self, state: Mapping[str, Any]) -> str:
+        """How the network of a checkpoint differs from this one in its tensors, or in which of them are trained; empty where
+        `load_state` can go on from it."""
+        if found := unlike(state["network"], self.network.state_dict()):
+            return found
+        now, groups = self._names(), state["optimizer"]["param_groups"]
+        before = state.get("trained")
+        if before is None:  # of a version that wrote no names
+            count = sum(len(group["params"]) for group in groups)
+            return "" if count == len(now) else f"{count} of its parameters were trained, now {len(now)} are"
+        fixed, freed = ([name for name in one if name not in other] for one, other in ((before, now), (now, before)))
+        texts = [("trained in it and fixed now", fixed), ("fixed in it and trained now", freed)]
+        return "; ".join(f"{text}: {few_names(names)}" for text, names in texts if names)
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
@@ -175,6 +192,9 @@ class Updater:
         if self.average is not None:
             for name, tensor in state["average"].items():
                 self.average.state[name].copy_(tensor)
+
+    def _names(self) -> list[str]:
+        return [name for name, parameter in self.network.named_parameters() if parameter.requires_grad]
 
     def _augmented(self, x: torch.Tensor, place: int) -> torch.Tensor:
         if self.recipe.augment == "none":
