@@ -17,6 +17,7 @@ import torch
 from vauban.certificates import UNIT_RANGE
 from vauban.engine.failed_calls import reason
 from vauban.engine.scheduler import current
+from vauban.engine.trained_views import remember
 from vauban.errors import ModelFailed, NotSaved, OutOfMemory, VaubanError
 from vauban.files import locked_file
 from vauban.interrupts import InterruptedAtTheEnd, interruptible
@@ -36,6 +37,7 @@ from vauban.training.batches import Held, Order, Streamed, source_of
 from vauban.training.checkpoints import Files
 from vauban.training.denoising import Frozen, voter
 from vauban.training.distributed import processes
+from vauban.training.encoder import Encoder
 from vauban.training.graphs import Recorded
 from vauban.training.losses import build as build_loss
 from vauban.training.origins import check_network, check_recipe, described, fitted, initial, name_of
@@ -273,6 +275,8 @@ class _Loop:
         self.updater.network.load_state_dict(weights)
         step = self.best_step if self.best_weights else self.step
         network = voter(self.updater.network, self.frozen)
+        if not isinstance(network, Encoder):
+            remember(network, str(self.updater.smoothing.spec))
         return Trained(network.eval().requires_grad_(False), self.history, step, finished)
 
     def _update(self, x: torch.Tensor, y: torch.Tensor) -> None:
