@@ -97,7 +97,7 @@ class Updater:
         self.loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         self.views = ViewMaker(smoothing, shape, levels, recipe.seed, device)
         self._augment = torch.compile(augment, dynamic=False) if compile else augment
-        self._trained = trained
+        self._trained, self._names = trained, [name for name, p in network.named_parameters() if p.requires_grad]
 
     def prepare(self, step: int, steps: int) -> None:
         """Set what changes from step to step: its number, the rate, and the average's decay."""
@@ -166,14 +166,14 @@ class Updater:
         """What a checkpoint holds of this training."""
         average = self.average.state if self.average is not None else {}
         held = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
-        return {**held, "trained": self._names()}
+        return {**held, "trained": self._names}
 
     def differences(self, state: Mapping[str, Any]) -> str:
         """How the network of a checkpoint differs from this one in its tensors, or in which of them are trained; empty where
         `load_state` can go on from it."""
         if found := unlike(state["network"], self.network.state_dict()):
             return found
-        now, groups = self._names(), state["optimizer"]["param_groups"]
+        now, groups = self._names, state["optimizer"]["param_groups"]
         before = state.get("trained")
         if before is None:  # of a version that wrote no names
             count = sum(len(group["params"]) for group in groups)
@@ -192,9 +192,6 @@ class Updater:
         if self.average is not None:
             for name, tensor in state["average"].items():
                 self.average.state[name].copy_(tensor)
-
-    def _names(self) -> list[str]:
-        return [name for name, parameter in self.network.named_parameters() if parameter.requires_grad]
 
     def _augmented(self, x: torch.Tensor, place: int) -> torch.Tensor:
         if self.recipe.augment == "none":
