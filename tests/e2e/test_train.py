@@ -148,5 +148,6 @@ def test_a_network_that_was_changed_before_it_is_resumed(tmp_path: Path, monkeyp
         "error: m.safetensors.checkpoint was written by a training of another network (first.weight is"
     )
     assert "float32 [4, 784] in it and float32 [8, 784] now" in told
-    assert "or remove it" in told
+    assert "or start again with --overwrite" in told
     assert "Traceback" not in told
+    assert "weights in m.safetensors" in vauban(*command, "--overwrite")

@@ -259,3 +259,38 @@ def test_the_log_has_every_report_once(tmp_path: Path) -> None:
     assert [TrainingProgress.from_json(record) for record in records] == trained.history
     assert ["validated" in record for record in records] == [False, True, False, True]
     assert records[-1]["epoch"] == 10
+
+
+def test_a_log_that_cannot_be_read_stops_no_resumption(tmp_path: Path) -> None:
+    recipe, out, log = Recipe(epochs=10, batch=20, lr=0.01), tmp_path / "m.safetensors", tmp_path / "m.train.jsonl"
+    whole = train(convolution(), DATA, SMOOTHING, recipe, out=tmp_path / "whole.safetensors")
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, stop_after=25)
+    damaged = (
+        b"\xff garbage\n{}\n[1]\n" + log.read_bytes() + b'{"step": "x"}\n{"step": 2'
+    )  # the last was cut off by a kill
+    log.write_bytes(damaged)
+    with pytest.warns(UserWarning, match=r"m\.train\.jsonl has 4 lines that cannot be read.* is now .*\.damaged"):
+        again = train(convolution(), DATA, SMOOTHING, recipe, out=out)
+    assert (tmp_path / "m.train.jsonl.damaged").read_bytes() == damaged
+    assert again.history == whole.history
+    assert same(again.network, whole.network)
+    assert log.read_bytes() == (tmp_path / "whole.train.jsonl").read_bytes()
+
+
+def test_overwriting_an_unfinished_training_of_other_settings_starts_anew(tmp_path: Path) -> None:
+    out, recipe = tmp_path / "m.safetensors", RECIPES["sgd"]
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    other = train(convolution(), DATA, Gaussian(0.5), recipe)
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, stop_after=2)
+    with pytest.raises(RunRefused, match=r"start again with --overwrite \(overwrite=True\), which removes it"):
+        train(convolution(), DATA, Gaussian(0.5), recipe, out=out)
+    anew = train(convolution(), DATA, Gaussian(0.5), recipe, out=out, overwrite=True)
+    assert same(anew.network, other.network)
+    assert anew.history == other.history
+    assert not checkpoint.exists()
+    checkpoint.write_bytes(b"torn")
+    assert same(train(convolution(), DATA, Gaussian(0.5), recipe, out=out, overwrite=True).network, other.network)
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, overwrite=True, stop_after=2)
+    seen: list[TrainingProgress] = []  # of the same settings it is resumed
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, overwrite=True, callbacks=seen.append)
+    assert seen[0].first == 2

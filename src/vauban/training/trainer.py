@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +39,7 @@ from vauban.training.distributed import processes
 from vauban.training.encoder import Encoder
 from vauban.training.graphs import Recorded
 from vauban.training.losses import build as build_loss
-from vauban.training.origins import check_network, check_recipe, described, fitted, initial, name_of
+from vauban.training.origins import check_network, check_recipe, copied, described, fitted, initial, name_of
 from vauban.training.progress import Callback, Trained, TrainingProgress
 from vauban.training.recipe import Recipe
 from vauban.training.saving import BASE_ACCURACY, Weights
@@ -142,7 +141,7 @@ def train(
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)
         made_by = described(network, source, smoothing, recipe, start, validation, frozen)
-        loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
+        loop = _Loop(updater, source, files, made_by, validation, calls, frozen, overwrite)
         trained = loop.result(loop.run(stop_after))
         if trained.finished and group.first:
             further = dict(metadata or {})
@@ -166,6 +165,7 @@ class _Loop:
         validation: Validation | None,
         callbacks: list[Callback],
         frozen: Frozen | None = None,
+        overwrite: bool = False,
     ):
         self.updater, self.source, self.made_by, self.validation = updater, source, made_by, validation
         self.recipe, self.group, self.callbacks = updater.recipe, updater.processes, callbacks
@@ -183,13 +183,15 @@ class _Loop:
         self._failed: set[Path] = set()  # files that could not be written, and whose warning was given
         self.interrupted = False  # in the last step: the weights are written first
         self._stop = Event()  # set by Ctrl-C
-        self._judge: torch.nn.Module | None = None
-        state = files.read_checkpoint(made_by, updater.differences) if files is not None else None
+        self._judge = copied(updater.network).requires_grad_(False).eval() if validation is not None else None
+        state = files.read_checkpoint(made_by, updater.differences, overwrite) if files is not None else None
         if state is not None:
             self._resume(state)
+        elif self.files is not None:
+            self.files.checkpoint.unlink(missing_ok=True)  # of another training, and to be overwritten
         if self.files is not None:
             told = self.first - self._unreported
-            self.history = [TrainingProgress.from_json(record) for record in self.files.start_log(told)]
+            self.history = self.files.start_log(told, TrainingProgress.from_json)
         self._logged = len(self.history)
 
     def run(self, stop_after: int | None) -> bool:
@@ -344,9 +346,8 @@ class _Loop:
     def _validate(self) -> Validated:
         """Try the weights that would be saved now, and keep them if they are the best so far."""
         assert self.validation is not None
+        assert self._judge is not None
         weights = self.updater.weights()
-        if self._judge is None:
-            self._judge = copy.deepcopy(self.updater.network).requires_grad_(False).eval()
         self._judge.load_state_dict(weights)
         judge = voter(self._judge, self.frozen)
         about = (self.updater.smoothing, self.updater.device, self.recipe.precision)
