@@ -25,6 +25,14 @@ class CannotWrite(VaubanError, OSError):
     """A write failed; the previous content is unchanged."""
 
 
+class NotSaved(CannotWrite):
+    """A training ended, or was stopped, and what it learned cannot be written; `result` is what it would have returned."""
+
+    def __init__(self, text: str, result: object):
+        super().__init__(text)
+        self.result = result
+
+
 class OutOfMemory(VaubanError):
     """A compute shape no longer fits into its device's memory; every tally before it is kept."""
 

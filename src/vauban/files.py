@@ -65,12 +65,20 @@ def in_turn(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of whoever writes this file, whose folder must exist; RunRefused if another process holds it. It is another
-    lock than that of `in_turn`, which may be held around it."""
+    """Hold the lock of whoever writes this file, whose folder must exist; RunRefused if another process holds it, CannotWrite if
+    the folder takes no files. It is another lock than that of `in_turn`, which may be held around it."""
     lock = FileLock(path.with_name(f".{path.name}.writing.lock"))
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:  # also in a folder such as /proc, where nothing can be written
+            tried = unique_beside(path)
+            tried.touch()
+            tried.unlink()
+            raise
+    except OSError as problem:
+        if not isinstance(problem, Timeout):
+            raise CannotWrite(f"{path} cannot be written: {problem.strerror}; give another --out") from problem
         raise RunRefused(f"{path} is being written by another process: wait for it, or give another --out") from None
     try:
         yield

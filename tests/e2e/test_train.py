@@ -46,6 +46,24 @@ def trained(): return Net("trained")
 def built(): raise OSError("no such file")
 """
 
+WIDTHS = """
+import signal
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width, stops):
+        super().__init__()
+        self.first, self.last, self.stops = torch.nn.Linear(784, width), torch.nn.Linear(width, 10), stops
+
+    def forward(self, x):
+        if self.training and self.stops:
+            signal.raise_signal(signal.SIGINT)
+        return self.last(self.first(x.flatten(1)).relu())
+
+width, stops = 4, True
+def net(): return Net(width, stops)
+"""
+
 
 def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
@@ -114,3 +132,22 @@ def test_ctrl_c_and_the_same_command_give_the_same_weights(tmp_path: Path) -> No
     assert whole.wait() == 0
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     assert (tmp_path / "a.train.jsonl").read_text() == (tmp_path / "b.train.jsonl").read_text()
+
+
+def test_a_network_that_was_changed_before_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "widths.py").write_text(WIDTHS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = [*QUICK, "--model", "widths:net", "--epochs", "1", "--out", "m.safetensors"]
+    vauban(*command, code=130)
+    import widths
+
+    widths.width, widths.stops = 8, False
+    told = vauban(*command, code=2)
+    assert told.startswith(
+        "error: m.safetensors.checkpoint was written by a training of another network (first.weight is"
+    )
+    assert "float32 [4, 784] in it and float32 [8, 784] now" in told
+    assert "or start again with --overwrite" in told
+    assert "Traceback" not in told
+    assert "weights in m.safetensors" in vauban(*command, "--overwrite")

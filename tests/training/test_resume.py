@@ -215,6 +215,38 @@ def test_other_settings_are_named_and_refused(tmp_path: Path) -> None:
         train(convolution(), DATA, SMOOTHING, recipe, out=out)
 
 
+def test_another_network_of_the_same_class_is_named_and_refused(tmp_path: Path) -> None:
+    out, recipe = tmp_path / "m.safetensors", RECIPES["adamw with an average"]
+    frozen = convolution()
+    frozen[0].requires_grad_(False)
+    train(frozen, DATA, SMOOTHING, recipe, out=out, stop_after=2)
+    said = r"another network \(fixed in it and trained now: 0\.weight, 0\.bias\): give the network as it was"
+    with pytest.raises(RunRefused, match=said):
+        train(convolution(), DATA, SMOOTHING, recipe, out=out)
+    swapped = convolution()
+    swapped[1].requires_grad_(False)  # as many as before, and of other shapes
+    with pytest.raises(
+        RunRefused, match=r"trained in it and fixed now: 1\.weight, 1\.bias; fixed in it and trained now: 0"
+    ):
+        train(swapped, DATA, SMOOTHING, recipe, out=out)
+    wider = convolution()
+    wider[0], wider[1], wider[5] = torch.nn.Conv2d(1, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.Linear(72, 3)
+    wider[0].requires_grad_(False)
+    said = r"0\.weight is float32 \[4, 1, 3, 3\] in it and float32 \[8, 1, 3, 3\] now"
+    with pytest.raises(RunRefused, match=said):
+        train(wider, DATA, SMOOTHING, recipe, out=out)
+    deeper = torch.nn.Sequential(*frozen, torch.nn.Linear(3, 3))
+    with pytest.raises(RunRefused, match=r"another network \(it lacks 6\.weight, 6\.bias\)"):
+        train(deeper, DATA, SMOOTHING, recipe, out=out)
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    old = torch.load(checkpoint, weights_only=True)
+    del old["trained"]  # as versions before wrote it
+    torch.save(old, checkpoint)
+    with pytest.raises(RunRefused, match="4 of its parameters were trained, now 6 are"):
+        train(convolution(), DATA, SMOOTHING, recipe, out=out)
+    assert train(frozen, DATA, SMOOTHING, recipe, out=out).finished
+
+
 def test_the_log_has_every_report_once(tmp_path: Path) -> None:
     recipe = Recipe(epochs=10, batch=20, lr=0.01)  # 30 steps
     for stop in (13, 4, None):
@@ -227,3 +259,38 @@ def test_the_log_has_every_report_once(tmp_path: Path) -> None:
     assert [TrainingProgress.from_json(record) for record in records] == trained.history
     assert ["validated" in record for record in records] == [False, True, False, True]
     assert records[-1]["epoch"] == 10
+
+
+def test_a_log_that_cannot_be_read_stops_no_resumption(tmp_path: Path) -> None:
+    recipe, out, log = Recipe(epochs=10, batch=20, lr=0.01), tmp_path / "m.safetensors", tmp_path / "m.train.jsonl"
+    whole = train(convolution(), DATA, SMOOTHING, recipe, out=tmp_path / "whole.safetensors")
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, stop_after=25)
+    damaged = (
+        b"\xff garbage\n{}\n[1]\n" + log.read_bytes() + b'{"step": "x"}\n{"step": 2'
+    )  # the last was cut off by a kill
+    log.write_bytes(damaged)
+    with pytest.warns(UserWarning, match=r"m\.train\.jsonl has 4 lines that cannot be read.* is now .*\.damaged"):
+        again = train(convolution(), DATA, SMOOTHING, recipe, out=out)
+    assert (tmp_path / "m.train.jsonl.damaged").read_bytes() == damaged
+    assert again.history == whole.history
+    assert same(again.network, whole.network)
+    assert log.read_bytes() == (tmp_path / "whole.train.jsonl").read_bytes()
+
+
+def test_overwriting_an_unfinished_training_of_other_settings_starts_anew(tmp_path: Path) -> None:
+    out, recipe = tmp_path / "m.safetensors", RECIPES["sgd"]
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    other = train(convolution(), DATA, Gaussian(0.5), recipe)
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, stop_after=2)
+    with pytest.raises(RunRefused, match=r"start again with --overwrite \(overwrite=True\), which removes it"):
+        train(convolution(), DATA, Gaussian(0.5), recipe, out=out)
+    anew = train(convolution(), DATA, Gaussian(0.5), recipe, out=out, overwrite=True)
+    assert same(anew.network, other.network)
+    assert anew.history == other.history
+    assert not checkpoint.exists()
+    checkpoint.write_bytes(b"torn")
+    assert same(train(convolution(), DATA, Gaussian(0.5), recipe, out=out, overwrite=True).network, other.network)
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, overwrite=True, stop_after=2)
+    seen: list[TrainingProgress] = []  # of the same settings it is resumed
+    train(convolution(), DATA, SMOOTHING, recipe, out=out, overwrite=True, callbacks=seen.append)
+    assert seen[0].first == 2

@@ -110,17 +110,49 @@ def test_errors_in_python_name_its_arguments() -> None:
         vb.train(convolution(), DATA, vb.Gaussian(sigma=0.5), loss="simclr")
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_a_network_that_cannot_be_copied_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def normed() -> torch.nn.Module:
+        network = convolution()
+        network[5] = torch.nn.utils.weight_norm(network[5])
+        return network
+
+    said = (
+        r"Sequential cannot be copied.*RuntimeError.*: replace torch\.nn\.utils\.weight_norm by torch\.nn\.utils\.param"
+    )
+    with pytest.raises(BadInput, match=said):
+        train(normed(), pictures(), "gaussian:sigma=0.25", epochs=1, batch=30)
+    network = convolution()
+    network[5] = torch.nn.utils.parametrizations.weight_norm(network[5])
+    assert train(network, pictures(), "gaussian:sigma=0.25", epochs=1, batch=30).finished
+
+    class Locked(torch.nn.Linear):
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise TypeError("cannot pickle 'lock'")
+
+    with pytest.raises(BadInput, match=r"Locked cannot be copied.*TypeError.*: a module that copy\.deepcopy can copy"):
+        train(Locked(64, 3), (torch.rand(6, 64), [0, 1, 2] * 2), "gaussian:sigma=0.25", epochs=1, batch=3)
+
+
 def test_features_are_not_validated() -> None:
     with pytest.raises(BadInput, match="loss=simclr learns features.*: leave validation out") as refused:
         vb.train(convolution(), DATA, loss="simclr", validation=Validation(DATA))
     assert "classifier=" not in str(refused.value)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder /proc here")
+def test_a_folder_that_takes_no_files_is_not_said_to_be_in_use(tmp_path: Path) -> None:
+    for out in ("/proc/x.safetensors", tmp_path / "file" / "x.safetensors"):
+        (tmp_path / "file").touch()
+        with pytest.raises(CannotWrite, match=rf"{out} cannot be written: .*; give another --out"):
+            train("cnn-small", pictures(), "gaussian:sigma=0.25", epochs=1, out=out)
+
+
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     files = Files(tmp_path / "m.safetensors")
     files.log.symlink_to("/dev/full")
     with pytest.raises(CannotWrite, match=r"m\.train\.jsonl cannot be written: No space left"):
-        files.write_log({"step": 1})
+        files.append_log({"step": 1})
 
 
 def test_tensorboard_needs_a_folder(tmp_path: Path) -> None:

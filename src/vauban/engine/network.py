@@ -19,6 +19,7 @@ from torch import nn
 from vauban.engine.adapters.outputs import scores_in, wrong_shape
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.engine.failed_calls import failed_call, not_comparable
+from vauban.engine.trained_views import trained_views, warn_of_other_views
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
@@ -50,6 +51,7 @@ class BaseClassifier:
 
     def warn_if_trained_for_other_views(self, law: AnyLaw) -> None:
         """Warn if the model is known to be trained on views of another law."""
+        warn_of_other_views(trained_views(self.module), law, stacklevel=3)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from vauban.engine.adapters.wrapping import classes_of
 from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
+from vauban.engine.trained_views import warn_of_other_views
 from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
 from vauban.laws.law import AnyLaw
@@ -29,7 +30,6 @@ from vauban.models.ensembles import Ensemble
 from vauban.models.normalise import without_normalisation
 from vauban.models.registry import canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
-from vauban.smoothing import build as build_smoothing
 from vauban.specs import Spec
 from vauban.standardise import METADATA as STANDARDISED
 
@@ -64,24 +64,7 @@ class LoadedModel(BaseClassifier):
                 "class 0. Train it with labels first (vauban train --init FILE)",
                 stacklevel=3,
             )
-        trained_on = self.metadata.get(TRAINED_SMOOTHING)
-        if trained_on is None:
-            return
-        try:
-            same = _views_alone(law).same_views(_views_alone(build_smoothing(trained_on).law))
-        except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
-            same = trained_on == str(law.spec)
-        if not same:
-            warnings.warn(
-                f"the model was trained on views of {trained_on}, and {law.spec} makes others: what is claimed holds, but is "
-                f"often less than for a model trained with {law.spec}",
-                stacklevel=3,
-            )
-
-
-def _views_alone(law: AnyLaw) -> AnyLaw:
-    """The law without its threshold, which decides how a view votes and not what it shows."""
-    return replace(law, threshold=None) if getattr(law, "threshold", None) is not None else law  # type: ignore[type-var]
+        warn_of_other_views(self.metadata.get(TRAINED_SMOOTHING), law, stacklevel=3)
 
 
 def load(

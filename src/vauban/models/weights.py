@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,6 +81,17 @@ def fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str
     return fitted
 
 
+def unlike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """In which names, types and shapes the tensors of a file and of a network differ, as text; empty where they are alike."""
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    if missing or unexpected:
+        return _sides(missing, unexpected)
+    pairs = {name: (found[name], tensor) for name, tensor in expected.items() if isinstance(tensor, Tensor)}
+    wrong = {name: (_form(its), _form(ours)) for name, (its, ours) in pairs.items() if _form(its) != _form(ours)}
+    return _few((f"{name} is {its} in it and {ours} now" for name, (its, ours) in wrong.items()), len(wrong))
+
+
 def _renamed(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return `found` in the words of `expected`, where only `expected` uses them."""
     for theirs, ours in _SYNONYMS:
@@ -108,6 +119,11 @@ def _same_form(tensor: Tensor, expected: Tensor) -> bool:
 
 def _form(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def few_names(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    return _few(names, len(names))
 
 
 def _sides(missing: list[str], unexpected: list[str]) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
+from vauban.models.files import SPEC_KEY
 from vauban.specs import choose
 from vauban.training.losses import Loss
 from vauban.training.recipe import Recipe
@@ -67,6 +68,20 @@ def check_counts(stop_after: Any, workers: Any) -> None:
     check_at_least_one("stop_after", stop_after, "the number of steps to train for is needed, 1 or more")
     if not is_whole(workers) or workers < 0:
         raise BadInput(f"workers={workers!r}: a whole number of processes is needed, 0 or more; 0 reads in this one")
+
+
+def check_metadata(metadata: Any) -> None:
+    """Refuse entries that a file of weights cannot hold."""
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(text, str) for pair in metadata.items() for text in pair
+    ):
+        raise BadInput(f"metadata={metadata!r}: a mapping from text to text is needed, such as {{'author': 'me'}}")
+    if SPEC_KEY in metadata:
+        raise BadInput(
+            f"metadata has the entry {SPEC_KEY!r}, in which the file names its network: give it another name"
+        )
 
 
 def check_validation(validation: Any, loss: Loss, text: str, denoises: bool) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vauban.engine.failed_calls import reason
 from vauban.engine.network import called, scores_of
 from vauban.errors import BadInput
 from vauban.files import sha256
@@ -39,10 +40,29 @@ def fitted(network: torch.nn.Module | str, view_shape: Sequence[int], classes: i
 
 def initial(network: torch.nn.Module | str, seed: int, init: Path | None) -> torch.nn.Module:
     """The network to train: built from its text, or a copy of the caller's; with the weights of a file or a checkpoint."""
-    module = construct(network, seed) if isinstance(network, str) else copy.deepcopy(network)
+    module = construct(network, seed) if isinstance(network, str) else copied(network)
     if init is not None:
         _load_into(module, init)
     return module
+
+
+def copied(network: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module: training leaves the caller's as it was."""
+    try:
+        return copy.deepcopy(network)
+    except Exception as problem:
+        advice = "a module that copy.deepcopy can copy is needed"
+        if any(
+            type(hook).__name__ == "WeightNorm"
+            for part in network.modules()
+            for hook in part._forward_pre_hooks.values()
+        ):
+            advice = (
+                "replace torch.nn.utils.weight_norm by torch.nn.utils.parametrizations.weight_norm, which can be copied"
+            )
+        raise BadInput(
+            f"{type(network).__name__} cannot be copied, and what is trained is a copy ({reason(problem)}): {advice}"
+        ) from problem
 
 
 def _load_into(network: torch.nn.Module, path: Path) -> None:
@@ -57,7 +77,9 @@ def _load_into(network: torch.nn.Module, path: Path) -> None:
 
 def name_of(network: torch.nn.Module | str) -> str:
     """The text of an architecture, or the place of a module's class."""
-    return network if isinstance(network, str) else f"{type(network).__module__}:{type(network).__qualname__}"
+    if isinstance(network, str):
+        return network
+    return f"{type(network).__module__}:{type(network).__qualname__.replace('<locals>.', '')}"
 
 
 def described(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -18,15 +16,17 @@ import torch
 from vauban.certificates import UNIT_RANGE
 from vauban.engine.failed_calls import reason
 from vauban.engine.scheduler import current
-from vauban.errors import ModelFailed, OutOfMemory, VaubanError
+from vauban.engine.trained_views import remember
+from vauban.errors import ModelFailed, NotSaved, OutOfMemory, VaubanError
 from vauban.files import locked_file
 from vauban.interrupts import InterruptedAtTheEnd, interruptible
-from vauban.models.files import TRAINED_SMOOTHING, WITHOUT_LABELS, save
+from vauban.models.files import WITHOUT_LABELS
 from vauban.models.weights import read_header
 from vauban.smoothing import Smoothing
 from vauban.training.arguments import (
     callbacks_of,
     check_counts,
+    check_metadata,
     check_network_kind,
     check_validation,
     path_of,
@@ -39,8 +39,10 @@ from vauban.training.distributed import processes
 from vauban.training.encoder import Encoder
 from vauban.training.graphs import Recorded
 from vauban.training.losses import build as build_loss
-from vauban.training.origins import check_network, check_recipe, described, fitted, initial, name_of
+from vauban.training.origins import check_network, check_recipe, copied, described, fitted, initial, name_of
+from vauban.training.progress import Callback, Trained, TrainingProgress
 from vauban.training.recipe import Recipe
+from vauban.training.saving import BASE_ACCURACY, Weights
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -48,62 +50,8 @@ from vauban.validation import check_input_range, device_of
 
 CHECKPOINT_EVERY = 60.0
 REPORT_EVERY = 10  # steps: reading a loss waits for the device
-BASE_ACCURACY = "base_accuracy_on_training_views"
 
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """The state of training after a step: mean loss and accuracy on views since the last report, and a validation if one was due.
-
-    `rate` is the learning rate of the step; `accuracy` is NaN for a network that returns no scores of classes; `first` is the
-    step from which a checkpoint was resumed.
-    """
-
-    step: int
-    steps: int
-    epoch: float
-    rate: float
-    loss: float
-    accuracy: float
-    validated: Validated | None = None
-    first: int = field(default=0, compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for the log."""
-        record = {k: v for k, v in asdict(self).items() if k not in ("validated", "first")}
-        record = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()}
-        return record | ({"validated": asdict(self.validated)} if self.validated else {})
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> TrainingProgress:
-        """The progress that a line of the log tells of."""
-        values: dict[str, Any] = {key: math.nan if value is None else value for key, value in record.items()}
-        found = values.pop("validated", None)
-        return cls(**values, validated=Validated(**found) if found else None)
-
-
-Callback = Callable[[TrainingProgress], Any]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained network in evaluation mode; `history`: one entry for each report; `step`: the step whose weights it has;
-    `finished`: whether training came to its end, or a callback ended it."""
-
-    network: torch.nn.Module
-    history: list[TrainingProgress] = field(repr=False)
-    step: int
-    finished: bool
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy on training views in the last steps."""
-        return self.history[-1].accuracy if self.history else math.nan
-
-    @property
-    def validated(self) -> Validated | None:
-        """What the validation of these weights found, if pictures were held out."""
-        return next((entry.validated for entry in self.history if entry.step == self.step), None)
+__all__ = ["BASE_ACCURACY", "Callback", "Trained", "TrainingProgress", "train"]
 
 
 def train(
@@ -141,7 +89,8 @@ def train(
     `classifier`: the network is a denoiser, trained by mse or denoised-stability for this frozen classifier, and the pair is
     returned. A loss that learns features (simclr, simsiam) takes no smoothing and no labels: the network returned gives features,
     and the file holds the network with zeros for its last layer. `compile`: torch.compile, by default on a GPU. After
-    `stop_after` steps it ends as if interrupted. `metadata`: further entries of the file of weights, text to text.
+    `stop_after` steps it ends as if interrupted. `metadata`: further entries of the file of weights, text to text. Where what was
+    learned cannot be written, `vauban.errors.NotSaved` is raised, whose `result` is what would have been returned.
 
     >>> import torch, vauban as vb
     >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -152,6 +101,7 @@ def train(
     recipe = recipe_of(recipe, settings, train.__kwdefaults__ or ())
     check_network_kind(network)
     check_counts(stop_after, workers)
+    check_metadata(metadata)
     input_range = check_input_range(input_range)
     calls, device = callbacks_of(callbacks), device_of(device)
     files = Files(path_of("out", out)) if out is not None else None
@@ -191,46 +141,16 @@ def train(
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)
         made_by = described(network, source, smoothing, recipe, start, validation, frozen)
-        loop = _Loop(updater, source, files, made_by, validation, calls, frozen)
+        loop = _Loop(updater, source, files, made_by, validation, calls, frozen, overwrite)
         trained = loop.result(loop.run(stop_after))
-        if files is not None and trained.finished and group.first:
+        if trained.finished and group.first:
             further = dict(metadata or {})
             if loss.learns_features and (start is None or WITHOUT_LABELS in read_header(start)):
                 further[WITHOUT_LABELS] = "true"
-            _save(files, trained, name_of(network), smoothing, made_by, frozen, further)
+            loop.save(trained, Weights(name_of(network), smoothing, made_by, loop.steps, frozen, further))
         if loop.interrupted:
             raise InterruptedAtTheEnd(trained)
     return trained
-
-
-def _save(
-    files: Files,
-    trained: Trained,
-    name: str,
-    smoothing: Smoothing,
-    made_by: dict[str, str],
-    frozen: Frozen | None,
-    further: Mapping[str, str],
-) -> None:
-    """Write the weights with what they were made by, and remove the checkpoint."""
-    last = trained.history[-1]
-    metadata = {
-        **further,
-        "trained": ", ".join(f"{key}={value}" for key, value in made_by.items()),
-        "step": f"{trained.step} of {last.steps}",
-    }
-    if not isinstance(trained.network, Encoder):
-        metadata[TRAINED_SMOOTHING] = str(smoothing.spec)
-    if not math.isnan(trained.accuracy):
-        metadata[BASE_ACCURACY] = f"{trained.accuracy:.4f}"
-    if isinstance(trained.network, Encoder):
-        save(files.weights, trained.network.without_heads(), name, metadata)
-    elif frozen is None:
-        save(files.weights, trained.network, name, metadata)
-    else:
-        frozen.save(files.weights, trained.network, name, metadata)
-    files.checkpoint.unlink(missing_ok=True)
-    files.log_before.unlink(missing_ok=True)
 
 
 class _Loop:
@@ -245,6 +165,7 @@ class _Loop:
         validation: Validation | None,
         callbacks: list[Callback],
         frozen: Frozen | None = None,
+        overwrite: bool = False,
     ):
         self.updater, self.source, self.made_by, self.validation = updater, source, made_by, validation
         self.recipe, self.group, self.callbacks = updater.recipe, updater.processes, callbacks
@@ -257,40 +178,98 @@ class _Loop:
         self.history: list[TrainingProgress] = []
         self._found: list[torch.Tensor] = []  # loss and accuracy of every step since the last report
         self._whole = True  # whether the last update was completed
+        self._ended = False  # by a callback
+        self._kept: int | None = None  # the step whose state the checkpoint holds
+        self._failed: set[Path] = set()  # files that could not be written, and whose warning was given
         self.interrupted = False  # in the last step: the weights are written first
         self._stop = Event()  # set by Ctrl-C
-        self._judge: torch.nn.Module | None = None
-        state = files.read_checkpoint(made_by) if files is not None else None
+        self._judge = copied(updater.network).requires_grad_(False).eval() if validation is not None else None
+        state = files.read_checkpoint(made_by, updater.differences, overwrite) if files is not None else None
         if state is not None:
             self._resume(state)
+        elif self.files is not None:
+            self.files.checkpoint.unlink(missing_ok=True)  # of another training, and to be overwritten
         if self.files is not None:
             told = self.first - self._unreported
-            self.history = [TrainingProgress.from_json(record) for record in self.files.start_log(told)]
+            self.history = self.files.start_log(told, TrainingProgress.from_json)
+        self._logged = len(self.history)
 
     def run(self, stop_after: int | None) -> bool:
         """Train to the end, or for `stop_after` steps; whether training came to its end, or a callback ended it."""
         order = Order(self.source.size, self.recipe.batch, self.recipe.seed, self.group.rank, self.group.world)
         last = self.steps if stop_after is None else min(self.steps, self.first + stop_after)
-        saved, ended = time.monotonic(), False
+        saved = time.monotonic()
+        stopped_by: BaseException | None = None
         self.updater.training_mode()
         try:
             with interruptible() as self._stop:
-                ended = self._unreported and self._report()
-                for x, y in () if ended else self.source.pairs(order, self.first, last):
+                self._ended = self._ended or (self._unreported and self._report())
+                for x, y in () if self._ended else self.source.pairs(order, self.first, last):
                     self._update(x, y)
-                    ended = self._reports() and self._report()
-                    if ended:
+                    self._ended = self._reports() and self._report()
+                    if self._ended:
                         break
                     self.interrupted = self._stop.is_set()
                     if self.interrupted and self.step < self.steps:
                         raise KeyboardInterrupt
                     if time.monotonic() - saved > CHECKPOINT_EVERY:
-                        self._checkpoint()
+                        if self.files is not None:
+                            self._try(self.files.checkpoint, self._checkpoint)
                         saved = time.monotonic()
+                if self._found and not self._unreported:  # `stop_after` ends it between two reports
+                    self._losses()
+        except BaseException as problem:
+            stopped_by = problem
+            raise
         finally:
-            if not ended and self._whole and (self._unreported or self.first < self.step < self.steps):
+            if not self._ended and self._whole and (self._unreported or self.first < self.step < self.steps):
+                self._checkpoint_at_the_stop(stopped_by)
+        return self._ended or self.step == self.steps
+
+    def save(self, trained: Trained, weights: Weights) -> None:
+        """Write the finished weights if they are to be; where that fails, a checkpoint from which the same call writes them."""
+        if self.files is None:
+            return
+        try:
+            weights.write(self.files, trained)
+        except Exception as problem:
+            with suppress(OSError):
                 self._checkpoint()
-        return ended or self.step == self.steps
+            raise NotSaved(f"training is finished, but {problem}. {self._what_is_kept()}", trained) from problem
+
+    def _checkpoint_at_the_stop(self, stopped_by: BaseException | None) -> None:
+        """Write a checkpoint for whoever resumes; where that fails, an interruption keeps nothing, and says so."""
+        try:
+            self._checkpoint()
+        except OSError as problem:
+            if stopped_by is not None and not isinstance(stopped_by, KeyboardInterrupt):
+                warnings.warn(f"{problem}. {self._what_is_kept()}", stacklevel=4)
+                return
+            text = f"training was stopped after step {self.step} of {self.steps}, but {problem}. {self._what_is_kept()}"
+            raise NotSaved(text, self.result(finished=False)) from problem
+
+    def _what_is_kept(self) -> str:
+        """What is left of a training whose last write failed, and what to do."""
+        assert self.files is not None
+        kept = f"{self.files.checkpoint} holds the state after step {self._kept} of {self.steps}"
+        if self._kept is None:
+            kept = "No checkpoint could be written"
+        advice = (
+            "mend this (a full disk: make room), then make the same call or run the same command again, which goes on"
+        )
+        again = f"{advice} from {'the beginning' if self._kept is None else 'there'}"
+        return f"{kept}: {again}. In Python the error's result.network is the network as it was trained"
+
+    def _try(self, path: Path, write: Callable[[], None]) -> bool:
+        """Write a file without which training can go on; whether that was done. Its first failure is a warning."""
+        try:
+            write()
+        except OSError as problem:
+            if path not in self._failed:
+                warnings.warn(f"{problem}; training goes on, and tries to write it again later", stacklevel=4)
+            self._failed.add(path)
+            return False
+        return True
 
     def result(self, finished: bool) -> Trained:
         """The network with its best weights, or its last where nothing was held out."""
@@ -298,6 +277,8 @@ class _Loop:
         self.updater.network.load_state_dict(weights)
         step = self.best_step if self.best_weights else self.step
         network = voter(self.updater.network, self.frozen)
+        if not isinstance(network, Encoder):
+            remember(network, str(self.updater.smoothing.spec))
         return Trained(network.eval().requires_grad_(False), self.history, step, finished)
 
     def _update(self, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -339,27 +320,34 @@ class _Loop:
 
     def _report(self) -> bool:
         """Read the losses since the last report, tell callbacks and log; whether a callback ends the training."""
-        found = self.group.mean(torch.stack(self._found)).cpu()
-        self._refuse_divergence(found[:, 0])
-        loss, accuracy = found.mean(0).tolist()
+        loss, accuracy = self._losses().mean(0).tolist()
         validated = self._validate() if self._validates() else None
         self._found = []
         epoch = self.step * self.recipe.batch / self.source.size
         rate = self.recipe.rate(self.step - 1, self.steps)
         progress = TrainingProgress(self.step, self.steps, epoch, rate, loss, accuracy, validated, self.first)
         self.history.append(progress)
-        if self.files is not None:
-            self.files.write_log(progress.to_json())
+        self._log()
         answers = [callback(progress) for callback in self.callbacks] if self.group.first else []
         ends = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
         return self.group.any(ends, self.updater.device)
 
+    def _log(self) -> None:
+        """Add the last report to the log; if one before it could not be written, write all of them again."""
+        if self.files is None:
+            return
+        files, records = self.files, [progress.to_json() for progress in self.history]
+        if self._logged == len(records) - 1:
+            done = self._try(files.log, lambda: files.append_log(records[-1]))
+        else:
+            done = self._try(files.log, lambda: files.write_log(records))
+        self._logged = len(self.history) if done else -1
+
     def _validate(self) -> Validated:
         """Try the weights that would be saved now, and keep them if they are the best so far."""
         assert self.validation is not None
+        assert self._judge is not None
         weights = self.updater.weights()
-        if self._judge is None:
-            self._judge = copy.deepcopy(self.updater.network).requires_grad_(False).eval()
         self._judge.load_state_dict(weights)
         judge = voter(self._judge, self.frozen)
         about = (self.updater.smoothing, self.updater.device, self.recipe.precision)
@@ -378,17 +366,23 @@ class _Loop:
             if hasattr(callback, "validating"):
                 callback.validating(done, len(self.validation.data))
 
+    def _losses(self) -> torch.Tensor:
+        """Loss and accuracy of every step since the last report; refused where a loss or a weight is not finite."""
+        found = self.group.mean(torch.stack(self._found)).cpu()
+        self._refuse_divergence(found[:, 0])
+        return found
+
     def _refuse_divergence(self, losses: torch.Tensor) -> None:
-        """Refuse to go on if a loss since the last report is not finite, or, at the end, a weight."""
+        """Refuse to go on if a loss since the last report is not finite, or a weight: a finite loss may have another gradient."""
         bad = (~losses.isfinite()).nonzero().flatten().tolist()
         if bad:
             what, step = f"the loss became {float(losses[bad[0]])}", self.step - len(losses) + bad[0] + 1
-        elif self.step == self.steps and not self.updater.finite():
+        elif not self.updater.finite():
             what, step = "weights became infinite or NaN", self.step
         else:
             return
         kept = "no checkpoint was written before"
-        if self.files is not None and self.files.checkpoint.exists():
+        if self.files is not None and self._kept is not None:
             kept = f"{self.files.checkpoint} holds the last good weights: start from them with init= (--init) and another out"
         advice = "give a lower lr (--lr), or clip=1 (--clip 1)"
         raise VaubanError(f"{what} at step {step} of {self.steps}: {advice}; {kept}")
@@ -400,12 +394,14 @@ class _Loop:
             return
         best = {"score": list(self.best), "step": self.best_step, "weights": self.best_weights or {}}
         found = torch.stack(self._found).cpu() if self._found else torch.zeros(0, 2)
-        about = {"made_by": self.made_by, "step": self.step, "best": best, "found": found}
+        about = {"made_by": self.made_by, "step": self.step, "best": best, "found": found, "ended": self._ended}
         self.files.write_checkpoint(self.updater.state() | about)
+        self._kept = self.step
 
     def _resume(self, state: dict[str, Any]) -> None:
         self.updater.load_state(state)
-        self.first = self.step = int(state["step"])
+        self.first = self.step = self._kept = int(state["step"])
+        self._ended = bool(state.get("ended"))
         best = state["best"]
         (certified, accuracy), self.best_step = best["score"], int(best["step"])
         self.best, self.best_weights = (certified, accuracy), best["weights"] or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from vauban.engine.network import in_precision
 from vauban.errors import BadInput
+from vauban.models.weights import few_names, unlike
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
 from vauban.training.augment import WORDS, augment, mixed
@@ -95,7 +97,7 @@ class Updater:
         self.loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         self.views = ViewMaker(smoothing, shape, levels, recipe.seed, device)
         self._augment = torch.compile(augment, dynamic=False) if compile else augment
-        self._trained = trained
+        self._trained, self._names = trained, [name for name, p in network.named_parameters() if p.requires_grad]
 
     def prepare(self, step: int, steps: int) -> None:
         """Set what changes from step to step: its number, the rate, and the average's decay."""
@@ -152,8 +154,8 @@ class Updater:
                 module.eval()
 
     def finite(self) -> bool:
-        """Whether every trained parameter is a finite number; waits for the device."""
-        return all(bool(p.isfinite().all()) for p in self._trained)
+        """Whether every trained parameter is a finite number; waits for the device, once."""
+        return bool(torch.stack([p.detach().isfinite().all() for p in self._trained]).all())
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights that would be saved now: the average where there is one."""
@@ -163,7 +165,22 @@ class Updater:
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of this training."""
         average = self.average.state if self.average is not None else {}
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
+        held = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "average": average}
+        return {**held, "trained": self._names}
+
+    def differences(self, state: Mapping[str, Any]) -> str:
+        """How the network of a checkpoint differs from this one in its tensors, or in which of them are trained; empty where
+        `load_state` can go on from it."""
+        if found := unlike(state["network"], self.network.state_dict()):
+            return found
+        now, groups = self._names, state["optimizer"]["param_groups"]
+        before = state.get("trained")
+        if before is None:  # of a version that wrote no names
+            count = sum(len(group["params"]) for group in groups)
+            return "" if count == len(now) else f"{count} of its parameters were trained, now {len(now)} are"
+        fixed, freed = ([name for name in one if name not in other] for one, other in ((before, now), (now, before)))
+        texts = [("trained in it and fixed now", fixed), ("fixed in it and trained now", freed)]
+        return "; ".join(f"{text}: {few_names(names)}" for text, names in texts if names)
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""

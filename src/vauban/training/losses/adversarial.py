@@ -13,7 +13,7 @@ from vauban.smoothing import Smoothing
 from vauban.specs import choose
 from vauban.surrogate import log_mean_softmax
 from vauban.training.losses.attacks import ascend_l1, ascend_l2, same_statistics
-from vauban.training.losses.base import LOSSES, Batch, Loss, check_numbers, repeated, widened
+from vauban.training.losses.base import LOSSES, Batch, Loss, check_labels, check_numbers, repeated, widened
 
 _ASCENDS = {"l2": ascend_l2, "l1": ascend_l1}
 
@@ -38,6 +38,7 @@ def adversarial(
     gradient ascent in the L2 or L1 norm. The network keeps its mode, and its batch statistics are restored. `words` [views, b, …]
     (or `generator`): of the noise; train on `smoothing.differentiable(result, words[i])` to use the same noise.
     """
+    check_labels(labels, len(x))
     if words is None:
         words = torch.stack([smoothing.random_words(x, generator, levels) for _ in range(views)])
     flat, count = words.flatten(0, 1), len(words)
@@ -65,6 +66,7 @@ def _found(
 
         def objective(moved: torch.Tensor) -> torch.Tensor:
             scores = widened(own(make(moved))).unflatten(0, (-1, len(x)))
+            check_labels(labels, *scores.shape[1:])
             return cross_entropy(log_mean_softmax(scores), labels, reduction="sum")
 
         return ascend(objective, x.detach(), epsilon, steps)

@@ -233,7 +233,33 @@ def repeated(x: torch.Tensor, count: int) -> torch.Tensor:
     return x if count == 1 else x.expand(count, *x.shape).flatten(0, 1)
 
 
+def check_labels(labels: torch.Tensor, batch: int, classes: int | None = None) -> None:
+    """Refuse labels that are neither int64 [batch] nor probabilities [batch, classes]; `classes`: None where it is not known.
+
+    Labels that are no classes are refused on the CPU alone: to read those on a GPU is to wait for it.
+    """
+    needed = f"int64 [{batch}], one for each input, or probabilities [{batch}, {classes or 'classes'}]"
+    if not isinstance(labels, torch.Tensor):
+        raise BadInput(f"labels are a {type(labels).__name__}: a tensor is needed, {needed}")
+    soft = labels.is_floating_point()
+    sides = (batch,) if not soft else (batch, classes or labels.shape[-1])
+    if tuple(labels.shape) != sides or labels.dtype in (torch.bool, torch.int8, torch.int16, torch.int32):
+        kind = str(labels.dtype).removeprefix("torch.")
+        advice = "" if tuple(labels.shape) != sides else ": labels.long()"
+        raise BadInput(f"labels are {kind} {list(labels.shape)}, and needed are {needed}{advice}")
+    reads = labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel() > 0
+    if classes is None or soft or not reads:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if not 0 <= low <= high < classes:
+        raise BadInput(
+            f"labels from {low} to {high}, and scores of {classes} classes: labels from 0 to {classes - 1} are needed; leave "
+            "inputs without a label out"
+        )
+
+
 def mean_cross_entropy(scores: Scores, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
     """Mean cross-entropy over all views; `labels`: int64 [batch], or probabilities [batch, classes]."""
     together = stacked(scores)
+    check_labels(labels, *together.shape[1:])
     return cross_entropy(together.flatten(0, 1), repeated(labels, len(together)), label_smoothing=label_smoothing)

@@ -11,7 +11,7 @@ from vauban.errors import BadInput
 from vauban.laws.gaussian import GaussianLaw
 from vauban.smoothing import Smoothing
 from vauban.surrogate import log_mean_softmax
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_labels, check_numbers, stacked
 
 
 def macer(
@@ -21,8 +21,10 @@ def macer(
 
     `scores`: [views, batch, classes], of views with Gaussian noise of standard deviation `sigma`. `labels`: int64 [batch].
     """
-    _refuse_probabilities(labels.is_floating_point())
     together = stacked(scores)
+    check_labels(labels, *together.shape[1:])
+    _refuse_probabilities(labels.is_floating_point())
+    labels = labels.long()
     return _classification(together, labels) + weight * radius_loss(together, labels, sigma, beta, gamma)
 
 

@@ -12,7 +12,7 @@ from vauban.errors import BadInput
 from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.laws.patches.positions import maximal
 from vauban.smoothing import Smoothing
-from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_numbers, stacked
+from vauban.training.losses.base import LOSSES, Batch, Loss, Scores, check_labels, check_numbers, stacked
 
 
 def patch_lead(
@@ -24,7 +24,9 @@ def patch_lead(
     class with sigmoid(sharpness (log p - log threshold)), which for large sharpness is the vote of `threshold`: a label whose
     leads are all above zero is then certified (`laws/patches/positions.stays`).
     """
-    votes = torch.sigmoid(sharpness * (stacked(scores).log_softmax(-1) - math.log(threshold)))
+    together = stacked(scores)
+    check_labels(labels, *together.shape[1:])
+    votes = torch.sigmoid(sharpness * (together.log_softmax(-1) - math.log(threshold)))
     with torch.autocast(votes.device.type, enabled=False):  # sums of votes in 16 bits would be off by whole votes
         left = votes.sum(0)[:, None] - torch.einsum("pv,vbc->bpc", touched, votes)
     own = labels[:, None, None].expand(-1, left.shape[1], 1)

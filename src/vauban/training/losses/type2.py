@@ -9,7 +9,7 @@ import torch
 from vauban.inputs import LEVELS
 from vauban.smoothing import Smoothing
 from vauban.training.losses.attacks import gradient, same_statistics
-from vauban.training.losses.base import LOSSES, Batch, Loss, check_numbers, mean_cross_entropy, repeated
+from vauban.training.losses.base import LOSSES, Batch, Loss, check_labels, check_numbers, mean_cross_entropy, repeated
 
 
 def type2(
@@ -30,6 +30,7 @@ def type2(
     words: with additive noise this is picture + noise + step; other views stay views, with nothing added at hidden pixels.
     The network keeps its mode, and its batch statistics are restored. `words`: [views, b, …], or drawn from `generator`.
     """
+    check_labels(labels, len(x))
     if words is None:
         words = torch.stack([smoothing.random_words(x, generator, levels) for _ in range(views)])
     pictures, flat = repeated(x.detach(), len(words)), words.flatten(0, 1)

@@ -1,0 +1,49 @@
+"""Which views a network was trained on, and the warning where it is to vote on others."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from vauban.errors import VaubanError
+from vauban.laws.law import AnyLaw
+from vauban.smoothing import build
+
+_TRAINED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+_INNER = ("model", "_orig_mod")  # the network in what `vb.wrap` and torch.compile make of it
+
+
+def remember(network: nn.Module, smoothing: str) -> None:
+    """Remember the text of the smoothing whose views a network was trained on, as long as there is this network."""
+    _TRAINED[network] = smoothing
+
+
+def trained_views(model: Any) -> str | None:
+    """The smoothing that `remember` was told for a model or for the network that it wraps; None where it was told nothing."""
+    networks = (model, *(getattr(model, name, None) for name in _INNER))
+    return next((_TRAINED[one] for one in networks if isinstance(one, nn.Module) and one in _TRAINED), None)
+
+
+def warn_of_other_views(trained_on: str | None, law: AnyLaw, stacklevel: int) -> None:
+    """Warn if `trained_on`, the text of a smoothing or None where it is not known, makes other views than this law."""
+    if trained_on is None:
+        return
+    try:
+        same = _views_alone(law).same_views(_views_alone(build(trained_on).law))
+    except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
+        same = trained_on == str(law.spec)
+    if not same:
+        warnings.warn(
+            f"the model was trained on views of {trained_on}, and {law.spec} makes others: what is claimed holds, but is "
+            f"often less than for a model trained with {law.spec}",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _views_alone(law: AnyLaw) -> AnyLaw:
+    """The law without its threshold, which decides how a view votes and not what it shows."""
+    return replace(law, threshold=None) if getattr(law, "threshold", None) is not None else law  # type: ignore[type-var]

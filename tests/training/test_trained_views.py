@@ -1,0 +1,40 @@
+"""A network that is to vote on other views than it was trained on is warned about, as its file is."""
+
+import gc
+import warnings
+
+import pytest
+from squares import convolution, pictures
+
+import vauban as vb
+from vauban.engine import trained_views
+from vauban.smoothing import Gaussian
+from vauban.training import Recipe, train
+
+DATA = pictures()
+SMOOTHING = Gaussian(0.25)
+RECIPE = Recipe(epochs=1, batch=30)
+
+
+def test_the_network_that_training_returns_is_warned_about_too() -> None:
+    gc.collect()
+    before = len(trained_views._TRAINED)
+    said = "trained on views of gaussian:sigma=0.25, and gaussian:sigma=0.5 makes others: what is claimed holds"
+    own = convolution()
+    for network in ("cnn-small", own):
+        found = train(network, DATA, SMOOTHING, RECIPE).network
+        for model in (found, vb.wrap(found)):
+            with pytest.warns(UserWarning, match=said) as told:
+                vb.SmoothedClassifier(model, "gaussian:sigma=0.5", num_classes=3)
+            assert told[0].filename == __file__
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                vb.SmoothedClassifier(model, SMOOTHING, num_classes=3)
+        assert not hasattr(found, "trained_smoothing")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vb.SmoothedClassifier(own, "gaussian:sigma=0.5", num_classes=3)  # the caller's, which was not trained
+    assert len(trained_views._TRAINED) > before
+    del found, model
+    gc.collect()
+    assert len(trained_views._TRAINED) == before  # no network is kept
