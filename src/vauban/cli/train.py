@@ -122,7 +122,9 @@ def train(
         Path | None,
         typer.Option(help="weights to start from, a file or a checkpoint; of 'D > A' those of D will do [random]"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace finished weights")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace finished weights, and an unfinished training of other settings")
+    ] = False,
     standardise: Annotated[
         bool,
         typer.Option(
