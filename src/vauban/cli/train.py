@@ -114,8 +114,7 @@ def train(
     times: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="how often held-out pictures are tried [10, fewer if they took over a tenth of the time]",
+            min=1, help="how often held-out pictures are tried [10; fewer where that takes over a tenth of the time]"
         ),
     ] = None,
     init: Annotated[
@@ -221,13 +220,13 @@ def train(
 
 def _notes(chosen: NamedRecipe | None, data: str) -> list[str]:
     """What to know of a named recipe: its note, and that it is for other data."""
-    from vauban.specs import Spec
-
     if chosen is None:
         return []
+    from vauban.specs import Spec
+
+    notes = [f"{chosen.name}: {chosen.note}"] if chosen.note else []
     other = Spec.parse(data).name not in (chosen.data, "npz", "images")
-    about = [f"{chosen.name} is a recipe for {chosen.data}, and the data are {data}"] if other else []
-    return [*about, *([f"{chosen.name}: {chosen.note}"] if chosen.note else [])]
+    return [f"{chosen.name} is a recipe for {chosen.data}, and the data are {data}"] * other + notes
 
 
 class _Shown:

@@ -46,3 +46,14 @@ class Weights:
             self.frozen.save(files.weights, trained.network, self.name, metadata)
         files.checkpoint.unlink(missing_ok=True)
         files.log_before.unlink(missing_ok=True)
+
+
+def what_is_kept(files: Files | None, kept: int | None, steps: int) -> str:
+    """What is left of a training whose last write failed, and what to do; `kept`: the step of its checkpoint, if it has one."""
+    holds, start = "No checkpoint could be written", "the beginning"
+    if files is not None and kept is not None:
+        holds, start = f"{files.checkpoint} holds the state after step {kept} of {steps}", "there"
+    return (
+        f"{holds}: mend this (a full disk: make room), then make the same call or run the same command again, which goes on from "
+        f"{start}. In Python the error's result.network is the network as it was trained"
+    )

@@ -42,7 +42,7 @@ from vauban.training.losses import build as build_loss
 from vauban.training.origins import check_network, check_recipe, copied, described, fitted, initial, name_of
 from vauban.training.progress import Callback, Trained, TrainingProgress
 from vauban.training.recipe import Recipe
-from vauban.training.saving import BASE_ACCURACY, Weights
+from vauban.training.saving import BASE_ACCURACY, Weights, what_is_kept
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -235,30 +235,21 @@ class _Loop:
         except Exception as problem:
             with suppress(OSError):
                 self._checkpoint()
-            raise NotSaved(f"training is finished, but {problem}. {self._what_is_kept()}", trained) from problem
+            raise NotSaved(
+                f"training is finished, but {problem}. {what_is_kept(self.files, self._kept, self.steps)}", trained
+            ) from problem
 
     def _checkpoint_at_the_stop(self, stopped_by: BaseException | None) -> None:
         """Write a checkpoint for whoever resumes; where that fails, an interruption keeps nothing, and says so."""
         try:
             self._checkpoint()
         except OSError as problem:
+            kept = what_is_kept(self.files, self._kept, self.steps)
             if stopped_by is not None and not isinstance(stopped_by, KeyboardInterrupt):
-                warnings.warn(f"{problem}. {self._what_is_kept()}", stacklevel=4)
+                warnings.warn(f"{problem}. {kept}", stacklevel=4)
                 return
-            text = f"training was stopped after step {self.step} of {self.steps}, but {problem}. {self._what_is_kept()}"
+            text = f"training was stopped after step {self.step} of {self.steps}, but {problem}. {kept}"
             raise NotSaved(text, self.result(finished=False)) from problem
-
-    def _what_is_kept(self) -> str:
-        """What is left of a training whose last write failed, and what to do."""
-        assert self.files is not None
-        kept = f"{self.files.checkpoint} holds the state after step {self._kept} of {self.steps}"
-        if self._kept is None:
-            kept = "No checkpoint could be written"
-        advice = (
-            "mend this (a full disk: make room), then make the same call or run the same command again, which goes on"
-        )
-        again = f"{advice} from {'the beginning' if self._kept is None else 'there'}"
-        return f"{kept}: {again}. In Python the error's result.network is the network as it was trained"
 
     def _try(self, path: Path, write: Callable[[], None]) -> bool:
         """Write a file without which training can go on; whether that was done. Its first failure is a warning."""
