@@ -71,10 +71,10 @@ class TooHigh(Streamed):
         ((DATA.images, np.eye(3)[DATA.labels]), "y is of type float64: labels must be whole numbers"),
         ((DATA.images, DATA.labels[:-1]), "60 inputs and 59 labels"),
         ((torch.full((60, 1, 8, 8), torch.nan), DATA.labels), "NaN"),
-        (Unlabelled(), r"gives a ndarray: pairs \(picture, label\) are needed"),
+        (Unlabelled(), r"item 0, a ndarray, has no label: pairs \(picture, label\) are needed"),
         (TooHigh(), "labels from 7 to 7: labels below classes=3 are needed"),
         (TensorDataset(torch.zeros(0, 1, 8, 8), torch.zeros(0)), "the data set is empty"),
-        (iter([1, 2]), "cannot be trained on: give a data set"),
+        (iter([1, 2]), "cannot be trained on, since its items have no numbers: give a data set"),
     ],
 )
 def test_data_that_cannot_be_trained_on(data: Any, words: str) -> None:

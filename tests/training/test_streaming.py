@@ -10,7 +10,7 @@ from squares import convolution, pictures, same
 from torch.utils import data as torch_data
 
 from vauban.data import load_some
-from vauban.errors import BadInput
+from vauban.errors import BadInput, RunRefused
 from vauban.smoothing import Gaussian
 from vauban.training import Recipe, streaming, train
 from vauban.training.batches import Held, Streamed, source_of
@@ -50,20 +50,76 @@ def test_a_loader_of_a_subset_trains_on_that_subset_alone() -> None:
     assert {*items.read} == {*part}
 
 
+class Balanced(torch_data.SequentialSampler):
+    """A sampler of one's own, as people write them."""
+
+    def __iter__(self) -> Any:
+        return iter([0, 1, 2])
+
+
+WHOLE = Items()
+WEIGHTED = torch_data.WeightedRandomSampler([1.0] * len(DATA), 9)
+BATCHES = "batch_size=None or a batch_sampler of its own, and training makes batches itself"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"sampler": torch_data.WeightedRandomSampler([1.0] * len(DATA), 9)}, "draws items by a WeightedRandomSampler"),
-        ({"sampler": torch_data.RandomSampler(range(len(DATA)), replacement=True)}, "draws items by a RandomSampler"),
-        ({"sampler": torch_data.RandomSampler(range(len(DATA)), num_samples=5)}, "draws items by a RandomSampler"),
-        ({"batch_sampler": [[0, 1], [2]]}, "a batch_sampler of its own"),
-        ({"batch_size": None}, "batch_size=None, and training makes batches itself"),
+        ({"sampler": WEIGHTED}, "draws items by a WeightedRandomSampler"),
+        ({"sampler": torch_data.RandomSampler(WHOLE, replacement=True)}, "draws items by a RandomSampler"),
+        ({"sampler": torch_data.RandomSampler(WHOLE, num_samples=5)}, "draws items by a RandomSampler"),
+        ({"sampler": torch_data.RandomSampler(range(9), num_samples=len(DATA))}, "draws items by a RandomSampler"),
+        ({"sampler": torch_data.SequentialSampler(range(9))}, "draws items by a SequentialSampler"),
+        ({"sampler": Balanced(WHOLE)}, "draws items by a Balanced"),
+        ({"sampler": torch_data.DistributedSampler(WHOLE, num_replicas=4, rank=0)}, "divides batches among processes"),
+        ({"batch_sampler": [[0, 1], [2]]}, BATCHES),
+        ({"batch_sampler": torch_data.BatchSampler(torch_data.SubsetRandomSampler([1, 2]), 2, False)}, BATCHES),
+        ({"batch_size": None}, BATCHES),
         ({"collate_fn": list}, "a collate_fn, which training would not call"),
     ],
 )
 def test_a_loader_that_gives_other_items_than_its_data_set_is_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        trained(torch_data.DataLoader(Items(), **options))
+        trained(torch_data.DataLoader(WHOLE, **options))
+
+
+class Endless(torch_data.IterableDataset):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Any:
+        return iter([(DATA.images[0], 0)])
+
+
+@pytest.mark.parametrize("data", [Endless(), torch_data.DataLoader(Endless())])
+def test_items_without_numbers_are_refused(data: Any) -> None:
+    with pytest.raises(
+        BadInput, match=r"Endless cannot be trained on, since its items have no numbers: give a data set"
+    ):
+        trained(data)
+
+
+class Labelled(Items):
+    def __init__(self, label: Any):
+        super().__init__()
+        self.label = label
+
+    def __getitem__(self, number: int) -> Any:
+        return DATA.images[number], self.label if number == 5 else number % 3
+
+
+@pytest.mark.parametrize(
+    "label", [0.9, 1.0, "1", "cat", float("nan"), torch.eye(3)[0], torch.tensor(1.0), True, 2**70, None], ids=repr
+)
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_label_that_is_no_whole_number_is_refused_with_its_item(label: Any, workers: int) -> None:
+    with pytest.raises(BadInput, match=r"^item 5,? .*(a whole number is needed|has no label)"):
+        trained(Labelled(label), workers=workers)
+
+
+@pytest.mark.parametrize("label", [1, np.int64(1), np.array([1]), torch.tensor(1), torch.tensor([1])], ids=repr)
+def test_whole_numbers_of_any_library_are_labels(label: Any) -> None:
+    assert trained(Labelled(label), workers=0).finished
 
 
 def test_random_changes_of_items_repeat_after_a_resumption(tmp_path: Path) -> None:
@@ -86,20 +142,60 @@ def test_the_random_state_of_the_caller_goes_on() -> None:
     assert np.random.rand() == expected
 
 
-def test_pictures_in_files_that_do_not_fit_into_memory_are_decoded_as_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Forty pictures as files, in a folder for each label."""
     image = pytest.importorskip("PIL.Image")
     assert DATA.labels is not None
     for number, (picture, label) in enumerate(zip(DATA.images[:40], DATA.labels[:40], strict=True)):
-        folder = tmp_path / "pictures" / f"{label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        image.fromarray(picture[0]).save(folder / f"{number:03}.png")
-    found = load_some(f"images:path={tmp_path}/pictures,channels=1", stream=True)
-    assert isinstance(source_of(found, CPU), Held)
-    held = trained(found)
+        (tmp_path / "pictures" / f"{label}").mkdir(parents=True, exist_ok=True)
+        image.fromarray(picture[0]).save(tmp_path / "pictures" / f"{label}" / f"{number:03}.png")
+    return tmp_path / "pictures"
+
+
+def read(folder: Path, every: int = 1, limit: int | None = None) -> Any:
+    return load_some(f"images:path={folder},channels=1", every, limit, stream=True)
+
+
+def test_pictures_in_files_that_do_not_fit_into_memory_are_decoded_as_needed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(source_of(read(folder), CPU), Held)
+    held = trained(read(folder))
     monkeypatch.setattr(streaming, "_SHARE", 0.0)
-    source = source_of(found, CPU)
+    source = source_of(read(folder), CPU)
     assert isinstance(source, Streamed)
     assert source.size == 40
-    assert same(trained(found, workers=2).network, held.network)
+    assert same(trained(read(folder), workers=2).network, held.network)
+
+
+def test_other_streamed_pictures_do_not_go_on_with_a_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_SHARE", 0.0)
+    out = folder.parent / "m.safetensors"
+    trained(read(folder, limit=20), workers=0, out=out, stop_after=1)
+    with pytest.raises(RunRefused, match="data_listing_sha256"):
+        trained(read(folder, every=2), workers=0, out=out)
+    (folder / "0").rename(folder / "x")
+    (folder / "1").rename(folder / "0")
+    (folder / "x").rename(folder / "1")
+    with pytest.raises(RunRefused, match="data_listing_sha256"):
+        trained(read(folder, limit=20), workers=0, out=out)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_streamed_picture_that_cannot_be_decoded_is_named(
+    folder: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_SHARE", 0.0)
+    bad = sorted(folder.rglob("*.png"))[17]
+    bad.write_bytes(b"junk")
+    with pytest.raises(BadInput) as refused:
+        trained(read(folder), workers=workers)
+    assert bad.name in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+
+
+def test_streamed_pictures_of_one_class_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_SHARE", 0.0)
+    with pytest.warns(UserWarning, match="class"), pytest.raises(BadInput, match="one class only"):
+        trained(read(folder, limit=5))

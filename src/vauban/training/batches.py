@@ -17,7 +17,7 @@ from vauban.inputs import Inputs, prepare
 from vauban.objects import Items
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
-from vauban.training.streaming import Decoded, Repeatable, fits_into_memory, items_of_loader
+from vauban.training.streaming import NOT_NUMBERED, Decoded, Repeatable, fits_into_memory, items_of_loader
 
 UNKNOWN = -1  # the label of a picture that has none
 Range = tuple[float, float] | None  # of the values of pictures; None: any
@@ -99,10 +99,8 @@ class Held:
         smoothing: Smoothing | None = None,
         input_range: Range = UNIT_RANGE,
     ):
-        if data.labels is None and labels:
-            raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
-        if data.labels is not None and labels:
-            _refuse_one_class(data.name, len(np.unique(data.labels)))
+        if labels:
+            _check_labels(data)
         inputs = read_inputs(data.images, is_exact(smoothing), input_range=input_range)
         if smoothing is not None:
             inputs.check_with(smoothing.check)
@@ -142,9 +140,12 @@ class _Steps:
     first: int
     last: int
 
+    def keys(self, step: int) -> list[tuple[int, int]]:
+        """Those of one step."""
+        return list(zip(self.order.rows(step).tolist(), self.order.places(step).tolist(), strict=True))
+
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for step in range(self.first, self.last):
-            yield list(zip(self.order.rows(step).tolist(), self.order.places(step).tolist(), strict=True))
+        return (self.keys(step) for step in range(self.first, self.last))
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -175,10 +176,12 @@ class _Reader:
         """Inputs and labels of items; `first`: the number of the first, for messages."""
         inputs, labels = [], []
         for number, item in enumerate(items, first):
+            if isinstance(item, BadInput):
+                raise item
             x, y = self.items.read(item, f"item {number}")
             if y is None and self.labels:
                 raise BadInput(
-                    f"the data set gives a {type(item).__name__}: pairs (picture, label) are needed to train on"
+                    f"item {number}, a {type(item).__name__}, has no label: pairs (picture, label) are needed"
                 )
             shape, kind = self.like or (x.shape, x.dtype)
             if (x.shape, x.dtype) != (shape, kind):
@@ -187,10 +190,19 @@ class _Reader:
                     "one shape and type"
                 )
             inputs.append(x)
-            labels.append(UNKNOWN if y is None else int(y))
+            labels.append(UNKNOWN if y is None else _whole(y, number))
         together = np.stack(inputs)
         how = "auto" if together.dtype == np.uint8 else "float"
         return read_inputs(together, self.exact, how, first, self.input_range).values, torch.tensor(labels)
+
+
+def _whole(label: Any, number: int) -> int:
+    """The label of an item as a number; refused where it is not a whole one."""
+    array = label.detach().cpu().numpy() if isinstance(label, torch.Tensor) else label
+    value = array.item() if isinstance(array, np.ndarray | np.generic) and array.size == 1 else label
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+        raise BadInput(f"item {number} has the label {label!r}: a whole number is needed, from 0 to classes - 1")
+    return value
 
 
 class Streamed:
@@ -228,17 +240,19 @@ class Streamed:
         self.classes = classes or 0
 
     def described(self) -> dict[str, str]:
-        """As `Held.described`: of the pictures only their number is known, and where they are from."""
-        return {"data": f"{getattr(self.data, 'name', type(self.data).__name__)} of {self.size}"}
+        """As `Held.described`: of pictures in files the names and labels identify them, of other items only their number."""
+        if isinstance(self.data, Decoded):
+            return {"data": f"{self.data.name} of {self.size}", "data_listing_sha256": self.data.listing()}
+        return {"data": f"{type(self.data).__name__} of {self.size}"}
 
-    def _checked(self, read: Pair | BadInput, numbers: list[int]) -> Pair:
-        """What was read of the items of these numbers; refused where that is a problem, or where the smoothing has no views."""
+    def _checked(self, read: Pair | BadInput, items: Repeatable, keys: list[tuple[int, int]]) -> Pair:
+        """What was read of the items of these keys; refused where that is a problem, or where the smoothing has no views."""
         if isinstance(read, BadInput):
-            for number in numbers:
-                self._read.read([self.data[number]], number)  # raises it with the number of the item
+            for number, place in keys:
+                self._read.read([items[number, place]], number)  # raises it with the number of the item
             raise read
         if self._check is not None:
-            for number, x in zip(numbers, read[0], strict=True):
+            for (number, _), x in zip(keys, read[0], strict=True):
                 try:
                     self._check(x[None])
                 except BadInput as problem:
@@ -247,15 +261,16 @@ class Streamed:
 
     def pairs(self, order: Order, first: int, last: int) -> Iterator[Pair]:
         """As `Held.pairs`."""
+        items, steps = Repeatable(self.data, order.seed), _Steps(order, first, last)
         loader: torch.utils.data.DataLoader[Pair | BadInput] = torch.utils.data.DataLoader(
-            Repeatable(self.data, order.seed),  # type: ignore[arg-type]
-            batch_sampler=_Steps(order, first, last),
+            items,  # type: ignore[arg-type]
+            batch_sampler=steps,
             collate_fn=self._read,
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
         for step, read in enumerate(loader, first):
-            x, y = self._checked(read, order.rows(step).tolist())
+            x, y = self._checked(read, items, steps.keys(step))
             if self.labels and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
                 raise BadInput(
                     f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
@@ -282,6 +297,8 @@ def source_of(
     if isinstance(data, Dataset) and fits_into_memory(data):
         return Held(data.held(), device, labels, smoothing, input_range)
     if isinstance(data, Dataset):
+        if labels:
+            _check_labels(data)
         classes, data = data.num_classes, Decoded(data)
     if isinstance(data, torch.utils.data.DataLoader):
         data, workers = items_of_loader(data), data.num_workers
@@ -290,12 +307,10 @@ def source_of(
     if isinstance(data, tuple) and len(data) == 2:
         arrays = _from_arrays(*data, classes, is_exact(smoothing), input_range)
         return Held(arrays, device, labels, smoothing, input_range)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    numbered = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if numbered and not isinstance(data, torch.utils.data.IterableDataset):
         return Streamed(data, device, classes, workers, labels, smoothing, input_range)
-    raise BadInput(
-        f"a {type(data).__name__} cannot be trained on: give a data set of vauban.data, a pair of arrays (x, y), or a torch "
-        "data set or loader whose items are numbered"
-    )
+    raise BadInput(NOT_NUMBERED.format(what=type(data).__name__))
 
 
 def _from_arrays(x: Any, y: Any, classes: int | None, exact: bool, input_range: Range) -> Dataset:
@@ -317,6 +332,12 @@ def _floats(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return x if x.dtype == torch.uint8 else x.float()
     return x if x.dtype == np.uint8 else x.astype(np.float32)
+
+
+def _check_labels(data: Dataset) -> None:
+    if data.labels is None:
+        raise BadInput(f"{data.name} has no labels to train on: give data with labels, or train a denoiser by mse")
+    _refuse_one_class(data.name, len(np.unique(data.labels)))
 
 
 def _refuse_one_class(name: str, classes: int) -> None:

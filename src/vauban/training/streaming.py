@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from vauban.data import Dataset
 from vauban.errors import BadInput
 from vauban.streamed import Streamed as StreamedImages
 
+NOT_NUMBERED = (
+    "a {what} cannot be trained on, since its items have no numbers: give a data set of vauban.data, a pair of arrays (x, y), or "
+    "a torch data set with __getitem__ and __len__"
+)
 _SHARE = 0.3  # of the machine's memory that pictures decoded from files may take
 
 
@@ -26,28 +31,30 @@ def items_of_loader(loader: torch_data.DataLoader[Any]) -> Any:
     The trainer orders and batches items itself, so a loader that would give other items than its data set is refused.
     """
     sampler, items = loader.sampler, loader.dataset
-    own_batches = loader.batch_sampler is None or type(loader.batch_sampler) is not torch_data.BatchSampler
-    if own_batches:
-        given = f"batch_size={loader.batch_size}" if loader.batch_sampler is None else "a batch_sampler of its own"
+    if isinstance(items, torch_data.IterableDataset):
+        raise BadInput(NOT_NUMBERED.format(what=type(items).__name__))
+    if loader.batch_size is None:
         raise BadInput(
-            f"the loader has {given}, and training makes batches itself: give the data set, whose items are single inputs"
+            "the loader has batch_size=None or a batch_sampler of its own, and training makes batches itself: give the data set, "
+            "whose items are single inputs"
         )
     if loader.collate_fn is not torch_data.default_collate:
         raise BadInput(
             "the loader has a collate_fn, which training would not call: change items in the data set's __getitem__, and give "
             "the data set"
         )
-    if isinstance(sampler, torch_data.SubsetRandomSampler):
+    if type(sampler) is torch_data.SubsetRandomSampler:
         return torch_data.Subset(items, [int(number) for number in sampler.indices])
-    every = isinstance(sampler, torch_data.SequentialSampler | torch_data.DistributedSampler) or (
-        isinstance(sampler, torch_data.RandomSampler) and not sampler.replacement and sampler.num_samples == len(items)  # type: ignore[arg-type]
+    if getattr(sampler, "data_source", None) is items:
+        if type(sampler) is torch_data.SequentialSampler:
+            return items
+        size = len(items)
+        if type(sampler) is torch_data.RandomSampler and not sampler.replacement and sampler.num_samples == size:
+            return items
+    raise BadInput(
+        f"the loader draws items by a {type(sampler).__name__}, and training takes every item of a data set equally often, and "
+        "divides batches among processes itself: give the data set, or torch.utils.data.Subset(data, numbers) for a part of it"
     )
-    if not every:
-        raise BadInput(
-            f"the loader draws items by a {type(sampler).__name__}, and training takes every item of a data set equally often: "
-            "give the data set, or torch.utils.data.Subset(data, numbers) for a part of it"
-        )
-    return items
 
 
 def fits_into_memory(data: Dataset) -> bool:
@@ -66,6 +73,15 @@ class Decoded:
         images: Any = data.images
         self.images: StreamedImages = images.with_workers(0)
         self.labels, self.name = data.labels, data.name
+        self._listing = (data.index, data.names)
+
+    def listing(self) -> str:
+        """The sha256, in hex, of the numbers, names and labels of the pictures; the pictures themselves are not read for it."""
+        index, names = self._listing
+        hashed = hashlib.sha256(np.asarray(index, "<i8").tobytes())
+        hashed.update(b"" if self.labels is None else np.asarray(self.labels, "<i8").tobytes())
+        hashed.update("\n".join(names or ()).encode())
+        return hashed.hexdigest()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -77,7 +93,9 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Repeatable:
-    """Items whose random changes depend on the seed and on their place in the training alone; keys are (number, place)."""
+    """Items whose random changes, by the generators of Python, numpy and torch, depend on the seed and on their place in the
+    training alone; keys are (number, place). An item that is refused is given as the problem, to which torch would otherwise add
+    a traceback."""
 
     items: Any
     seed: int
@@ -85,7 +103,10 @@ class Repeatable:
     def __getitem__(self, key: tuple[int, int]) -> Any:
         number, place = key
         with _random_numbers_of(self.seed, place):
-            return self.items[number]
+            try:
+                return self.items[number]
+            except BadInput as problem:
+                return problem
 
     def __len__(self) -> int:
         return len(self.items)
