@@ -7,8 +7,7 @@ import pytest
 from squares import convolution, pictures
 
 import vauban as vb
-from vauban.engine import trained_views
-from vauban.smoothing import Gaussian
+from vauban.smoothing import Gaussian, trained_views
 from vauban.training import Recipe, train
 
 DATA = pictures()

@@ -19,7 +19,6 @@ from torch import nn
 from vauban.engine.adapters.outputs import scores_in, wrong_shape
 from vauban.engine.block_convolution import BlockConvolution, replace_by_blocks
 from vauban.engine.failed_calls import failed_call, not_comparable
-from vauban.engine.trained_views import trained_views, warn_of_other_views
 from vauban.errors import BadInput, VaubanError
 from vauban.files import arrays_sha256, floats_hex
 from vauban.laws.law import AnyLaw
@@ -27,6 +26,7 @@ from vauban.laws.subsets import separating
 from vauban.models.layouts import channels_last_is_faster, same_scores, trial_scores, trial_views
 from vauban.models.unchanged import IS_RANDOM, State
 from vauban.runs.sections import ComputeSection
+from vauban.smoothing.trained_views import trained_views, warn_of_other_views
 from vauban.validation import check_precision, check_way_of_running
 
 Model = Callable[[torch.Tensor], Any]

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from vauban.engine.adapters.wrapping import classes_of
 from vauban.engine.failed_calls import reason
 from vauban.engine.network import BaseClassifier
-from vauban.engine.trained_views import warn_of_other_views
 from vauban.errors import BadInput, ModelFailed, VaubanError
 from vauban.files import replace_file
 from vauban.laws.law import AnyLaw
@@ -30,6 +29,7 @@ from vauban.models.ensembles import Ensemble
 from vauban.models.normalise import without_normalisation
 from vauban.models.registry import canonical, checked, imported
 from vauban.models.weights import PICKLED, SAFE, fit, read_header, read_weights
+from vauban.smoothing.trained_views import warn_of_other_views
 from vauban.specs import Spec
 from vauban.standardise import METADATA as STANDARDISED
 

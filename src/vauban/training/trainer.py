@@ -16,13 +16,13 @@ import torch
 from vauban.certificates import UNIT_RANGE
 from vauban.engine.failed_calls import reason
 from vauban.engine.scheduler import current
-from vauban.engine.trained_views import remember
 from vauban.errors import ModelFailed, NotSaved, OutOfMemory, VaubanError
 from vauban.files import locked_file
 from vauban.interrupts import InterruptedAtTheEnd, interruptible
 from vauban.models.files import WITHOUT_LABELS
 from vauban.models.weights import read_header
 from vauban.smoothing import Smoothing
+from vauban.smoothing.trained_views import remember
 from vauban.training.arguments import (
     callbacks_of,
     check_counts,

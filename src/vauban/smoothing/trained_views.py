@@ -11,7 +11,8 @@ from torch import nn
 
 from vauban.errors import VaubanError
 from vauban.laws.law import AnyLaw
-from vauban.smoothing import build
+from vauban.smoothing.base import SMOOTHINGS
+from vauban.specs import Spec
 
 _TRAINED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 _INNER = ("model", "_orig_mod")  # the network in what `vb.wrap` and torch.compile make of it
@@ -33,7 +34,8 @@ def warn_of_other_views(trained_on: str | None, law: AnyLaw, stacklevel: int) ->
     if trained_on is None:
         return
     try:
-        same = _views_alone(law).same_views(_views_alone(build(trained_on).law))
+        spec = Spec.parse(trained_on)
+        same = _views_alone(law).same_views(_views_alone(SMOOTHINGS[spec.name].from_spec(spec).law))
     except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
         same = trained_on == str(law.spec)
     if not same:
