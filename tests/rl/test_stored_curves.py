@@ -41,7 +41,7 @@ def test_the_command_beside_a_stored_training_makes_it(name: str, monkeypatch: p
 
     monkeypatch.setattr(training, "open_run", seen)
     monkeypatch.setattr(batched_seeds, "check_batched", lambda plan: None)  # it makes an agent with its whole buffer
-    words = [word for word in COMMANDS[name] if word not in ("--device", "cuda")]
+    words = [word for word in COMMANDS[name] if word not in ("--device", "cuda", "cpu")]
     found: Any = CliRunner().invoke(app, [*words, "--out", str(FOLDER / name)]).exception
     assert isinstance(found, Seen), found
     plan, label = found.args
