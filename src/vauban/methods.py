@@ -21,7 +21,7 @@ from vauban.errors import BadInput, Incomplete
 from vauban.laws.exact import ExactLaw, as_kept
 from vauban.laws.from_counts import refuse_too_few
 from vauban.laws.law import AnyLaw, Law
-from vauban.stopping.policies import Policy, Rule, policy, refuse_other_claims
+from vauban.stopping.policies import Policy, Rule, looks_up_to, policy, refuse_other_claims
 from vauban.validation import check_alpha, check_k, check_n0, check_seconds, check_votes, refuse_sampled_settings
 from vauban.votes import BallotVotes, CountRequest, CountRequests, KeptCounts, SampledVotes, VoteTable, counts_at
 
@@ -35,8 +35,8 @@ class CertifySettings:
     """Every setting a certificate depends on besides the law; the manifest stores them unchanged.
 
     `label`: "given" certifies the true label, "votes" the one that n0 uncounted votes choose (exact: the winner). `stop`: when
-    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have only k and label, and `keep`:
-    "counts" keeps counts in place of ballots.
+    an input has enough votes; n is the most it can get, None with "anytime". Exact methods have only k, label and `keep`.
+    `keep`: "counts" keeps counts in place of ballots; "last", of a fixed n, the counts at n alone.
     """
 
     k: int = 1
@@ -77,7 +77,10 @@ class CertifySettings:
                 str(law.spec), stop=sequential, seconds=seconds, n=n, alpha=alpha, bounds=bounds, n0=n0, seed=seed
             )
             return cls(k=int(k), label=label, keep=as_kept(keep, law))
-        as_kept(keep, law)
+        if keep != "last":
+            as_kept(keep, law)
+        elif not when.fixed:
+            raise BadInput(f"keep=last with stop={spec}, which decides at every look: leave it out, or stop=fixed")
         if seconds is not None:
             check_seconds(seconds)
             if not when.endless:
@@ -100,7 +103,13 @@ class CertifySettings:
             stop=spec,
             label=label,
             n0=check_n0(CHOOSING_VOTES if n0 is None else n0) if label == "votes" else 0,
+            keep=keep if keep == "last" else None,
         )
+
+    def looks(self, n: int | None = None) -> list[int]:
+        """Sample sizes up to `n`, or the settings' own, at which a run of a fixed n keeps counts."""
+        most = (self.n or 0) if n is None else n
+        return [most] if self.keep == "last" else looks_up_to(most)
 
     def checked(self, law: AnyLaw, num_classes: int) -> CertifySettings:
         """The same settings, checked again; those of a manifest must come out unchanged."""
@@ -112,16 +121,6 @@ class CertifySettings:
         values = {key: value for key, value in asdict(self).items() if value is not None}
         kept = {} if self.keep is None else {"keep": self.keep}
         return values if self.stop is not None else {"k": self.k, "label": self.label, **kept}
-
-
-def looks_up_to(n: int) -> list[int]:
-    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n. Claims at a smaller n then need no new votes.
-
-    >>> looks_up_to(1_500)
-    [100, 200, 500, 1000, 1500]
-    """
-    steps = [digit * 10**power for power in range(2, 19) for digit in (1, 2, 5)]
-    return [look for look in steps if look < n] + [n]
 
 
 @dataclass(frozen=True)
@@ -220,13 +219,13 @@ class FixedMethod(SampledMethod):
     @cached_property
     def looks(self) -> list[int]:
         """Sample sizes at which counts are kept."""
-        looks = looks_up_to(self.settings.n or 0)
+        looks = self.settings.looks()
         for n in self.extensions:
-            looks += [look for look in looks_up_to(n) if look > looks[-1]]
+            looks += [look for look in self.settings.looks(n) if look > looks[-1]]
         return looks
 
     def describe(self) -> dict[str, Any]:
-        return {"looks": looks_up_to(self.settings.n or 0), "alpha_split": ALPHA_SPLIT[self.settings.bounds]}
+        return {"looks": self.settings.looks(), "alpha_split": ALPHA_SPLIT[self.settings.bounds]}
 
     def look_at(self, number: int) -> int | None:
         return self.looks[number] if number < len(self.looks) else None

@@ -106,6 +106,8 @@ def refuse_other_votes(record: RunRecord, sampler: Any, batch: Batch, secret: Se
         return
     begun = [p for p, looks in enumerate(votes.looks) if looks] if secret is not None else votes.complete
     some = sorted({begun[0], begun[len(begun) // 2], begun[-1]}) if begun else []
+    if record.manifest.settings.keep == "last" and not votes.n0:  # all n votes of an input: one is enough
+        some = some[-1:]
     try:
         if secret is not None:
             _compare_first_looks(votes, sampler, batch, some, secret)
@@ -118,12 +120,16 @@ def refuse_other_votes(record: RunRecord, sampler: Any, batch: Batch, secret: Se
 
 
 def _compare_first_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed) -> None:
-    first = {votes.index[p]: votes.looks[p][0] for p in some}
-    works = [
-        Work(votes.index[p], batch.inputs.values[p], counts_at("count", [int(votes.looks[p][0].sum())])) for p in some
-    ]
+    """Compare the first counts of these inputs: at their first look, or those that chose their labels where these are fewer."""
+    first: dict[int, tuple[str, Any]] = {}
+    for p in some:
+        look, chosen = votes.looks[p][0], votes.chosen[p]
+        fewer = chosen is not None and chosen.sum() < look.sum()
+        first[votes.index[p]] = ("choose", chosen) if fewer else ("count", look)
+    values = {votes.index[p]: batch.inputs.values[p] for p in some}
+    works = [Work(i, values[i], counts_at(stage, [int(kept.sum())])) for i, (stage, kept) in first.items()]
     for tally, _ in Scheduler(sampler, secret).run(works):
-        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input], tally.counts)
+        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input][1], tally.counts)
 
 
 def _compare_first_views(votes: BallotVotes, sampler: Any, batch: Batch, some: list[int]) -> None:

@@ -193,7 +193,7 @@ class SmoothedClassifier(AsModule):
         seconds, a function is called with `Progress`. `order`: positions in the order in which they are voted on; it changes
         no claim. `picture`: draws the certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in
         place of ballots, where an exact law needs no order of views: a smaller folder, from which nothing can be derived that
-        needs the vote of a view.
+        needs the vote of a view. "last", for a fixed n: counts at n alone, a fifth of the size, and no claim at a smaller n.
 
         `announce`: write the manifest and cast no vote; the result is empty and its note has the hash to publish. `nonce_from`:
         which one value, not known yet, will be the `nonce`, with which the same call then votes (docs/seeds-and-replay.md).

@@ -13,8 +13,9 @@ import vauban as vb
 from vauban.reproduce import choosing, running
 from vauban.reproduce.comparing import Compared, Opened
 from vauban.reproduce.entry import find, shipped
+from vauban.reproduce.inputs import refuse_inputs_that_choose
 from vauban.reproduce.outcome import Outcome, page
-from vauban.reproduce.steps import Step, refuse_inputs_that_choose
+from vauban.reproduce.steps import Step
 
 pytest.importorskip("matplotlib")
 

@@ -25,6 +25,7 @@ smoothing = "gaussian:sigma={sigma}"
 [grid]
 sigma = [0.5, 1.0]
 """
+LAST = "[certify]\nkeep = 'last'\nn = 1000\n"
 MADE = """
 title = "t"
 source = "s"
@@ -97,6 +98,10 @@ def test_a_command_with_a_misspelt_option_is_noticed() -> None:
         (SMALL.replace("sigma = [", "s = ["), "no axis of"),
         (SMALL + "[train]\nrecepie = 'best'", "recepie is no key"),
         (SMALL + "[train]\nhold_out = 1", "hold_out = 1: a whole number of 2 or more"),
+        (SMALL + "[certify]\nkeep = 'last'", "a fixed n is needed"),
+        (SMALL + "[certify]\nkeep = 'last'\nn = 100\nstop = 'grid:step=0.25'", "a fixed n is needed"),
+        (SMALL + LAST + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = 1\nn = 100", "kept at n = 100"),
+        (SMALL + LAST + "[[picture]]\nlines = [{ n = 1000 }, { n = 200 }]", "no counts are kept at n = 200"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'accuracy'\ny = 3", "one of certified"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = [1]\nx = [1, 2]\nover='sigma'", "one y for each x"),
         (SMALL + "[[published]]\nsource = 's'\nwhat = 'clean'\ny = 1\nat = {k = 1}", "no axis of"),

@@ -159,6 +159,8 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
     path.write_text(SMALL)
     for words, said in (
         (["reproduce", str(path), "--epochs", "3"], "--epochs belongs to entries that train classifiers"),
+        (["reproduce", str(path), "--votes", "300"], "--votes belongs to entries that train classifiers"),
+        (["reproduce", "dpa-mnist", "--votes", "300"], "--votes 300: [certify] of dpa-mnist has no n"),
         (["reproduce", "dpa-mnist", "--steps", "3"], "--steps belongs to entries that train agents"),
     ):
         done = CliRunner().invoke(app, [*words, "--device", "cpu", "--out", str(tmp_path / "out")])

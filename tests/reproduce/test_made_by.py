@@ -46,9 +46,9 @@ def test_seeds_without_those_before_them_are_still_named() -> None:
 
 def test_options_are_on_the_page_as_they_were_given(entry: Entry) -> None:
     options = Options(
-        printed=True, settings={"epochs": 0.5}, inputs="::10", folder=Path("my data"), given="a/mine.toml"
+        printed=True, settings={"epochs": 0.5}, inputs="::10", votes=500, folder=Path("my data"), given="a/mine.toml"
     )
-    always = "vauban reproduce a/mine.toml --printed --epochs 0.5 --inputs ::10 --data-folder 'my data'"
+    always = "vauban reproduce a/mine.toml --printed --epochs 0.5 --inputs ::10 --votes 500 --data-folder 'my data'"
     assert commands_of_runs(entry, options, made(entry, ({}, 1))) == [f"{always} --out FOLDER"]
     assert commands_of_runs(entry, options, made(entry, ({"k": "3", "sigma": "0.5"}, 2))) == [
         f"{always} --only sigma=0.5 --only k=3 --seeds 2 --out FOLDER"
@@ -58,6 +58,7 @@ def test_options_are_on_the_page_as_they_were_given(entry: Entry) -> None:
         "vauban reproduce mine --only k=3 --out FOLDER",
     ]
     assert options_text(Options(quick=True, seeds=3)) == "--quick --seeds 3"
+    assert options_text(Options(votes=500)) == "--votes 500"
 
 
 def test_points_of_agents_are_named() -> None:

@@ -24,9 +24,10 @@ from vauban.reproduce.analytic import FIGURES
 from vauban.reproduce.budget import read_budget
 from vauban.reproduce.comparing import measured
 from vauban.reproduce.entry import find
+from vauban.reproduce.inputs import chosen_inputs
 from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import Step, certify, chosen_inputs, train, use
+from vauban.reproduce.steps import Step, certify, train, use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")
@@ -163,6 +164,82 @@ def test_a_grid_may_grow_and_recipes_may_not_change(entry: Path, tmp_path: Path)
     (out / "weights" / "made.safetensors").write_bytes(b"")  # by the recipe of before
     with pytest.raises(RunRefused, match="another experiment"):
         begin()
+
+
+def test_what_a_run_keeps_is_no_other_experiment(entry: Path, tmp_path: Path) -> None:
+    def begin(certify: str) -> Any:
+        entry.write_text(ENTRY.replace("n = 200\n", certify))
+        running._begin(find(str(entry)), out, Options())
+        return json.loads((out / "entry.json").read_text())["certify"].get("keep")
+
+    out = tmp_path / "out"
+    out.mkdir()
+    last, plain = 'n = 200\nkeep = "last"\n', "n = 200\n"
+    assert begin(last) == "last"
+    (out / "made.safetensors").write_bytes(b"")
+    assert begin(plain) == "last"  # of the call that made the folder
+    (out / "entry.json").unlink()
+    (out / "made.safetensors").unlink()
+    assert begin(plain) is None
+    (out / "made.safetensors").write_bytes(b"")
+    assert begin(last) is None
+    for other in ("n = 300\n", 'n = 300\nkeep = "last"\n'):
+        with pytest.raises(RunRefused, match=r"another experiment \(certify\.n"):
+            begin(other)
+
+
+@pytest.mark.parametrize("first", [{}, {"keep": "last"}])
+def test_a_run_that_has_begun_goes_on_as_it_began(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str]
+) -> None:
+    from vauban.runs.store import FolderStore
+
+    said = replace(find(str(entry)), grid={"sigma": [0.5]})
+    ways = [replace(said, certify={**said.certify, **keep}) for keep in (first, {} if first else {"keep": "last"})]
+    began, now = (Step(one, tmp_path, {"sigma": 0.5}) for one in ways)
+    train(replace(began, entry=replace(began.entry, train={**said.train, "settings": {"epochs": 0.2}})), "cpu", False)
+    (weights,) = (tmp_path / "weights").glob("*.safetensors")
+    weights.rename(began.weights)
+    keep, kept = FolderStore.keep, []
+
+    def stop(store: FolderStore, record: Any) -> None:
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        kept.append(record)
+        keep(store, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "keep", stop)
+        with pytest.raises(KeyboardInterrupt):
+            certify(began, "cpu", False)
+    assert certify(now, "cpu", False)
+    assert vb.Run.open(now.run).manifest.settings.keep == first.get("keep")
+    assert verify_run(now.run).votes == 800
+
+
+def test_fewer_votes_than_the_entry_says(entry: Path, tmp_path: Path) -> None:
+    lines = "\n[[picture]]\nlines = [{ n = 100 }, { n = 200 }]\n\n[[picture]]\nlines = [{ n = 200 }]\n"
+    entry.write_text(f"{ENTRY}\n[[published]]\nsource = 't'\nwhat = 'clean'\ny = 1\nn = 200\n{lines}")
+    out = tmp_path / "out"
+    words = ("reproduce", entry, "--device", "cpu", "--only", "sigma=0.25", "--epochs", "0.2", "--out", out)
+    assert "n=1 can certify nothing at alpha=0.05" in vauban(*words, "--votes", 1, code=2)
+    assert not out.exists()  # refused before anything is trained
+    vauban(*words, "--votes", 120)
+    assert vb.Run.open(out / "runs" / "sigma-0.25").certificates().counts.sum(axis=1).tolist() == [120] * 4
+    found = json.loads((out / "results.json").read_text())
+    assert found["options"] == "--epochs 0.2 --votes 120"
+    assert found["commands"] == [f"vauban reproduce {entry} --epochs 0.2 --votes 120 --only sigma=0.25 --out FOLDER"]
+    assert len(found["compared"]) == 4  # not the number at 200 votes
+    assert [name for name in ("figure-1.png", "figure-2.png") if (out / name).exists()] == ["figure-1.png"]
+    assert "certify.n: the run has 120, now 130" in vauban(*words, "--votes", 130, code=2)
+
+
+def test_no_number_of_votes_where_none_are_sampled(entry: Path) -> None:
+    for one in (find("band-mnist"), find("dpa-mnist"), find("thesis-8.2")):
+        with pytest.raises(BadInput, match=f"--votes 300: .* of {one.name} has no n, .*: leave it out"):
+            running.adapted(one, Options(votes=300))
+    last = replace(find(str(entry)), certify={"n": 200, "keep": "last"})
+    assert running.adapted(last, Options(votes=300)).certify == {"n": 300, "keep": "last"}
 
 
 def test_points_that_are_trained_in_other_ways_do_not_share_weights(entry: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from vauban.bounds.clopper_pearson import lower_bound
 from vauban.certificates import derive
 from vauban.laws.from_counts import radii_of_looks
 from vauban.laws.gaussian import GaussianLaw
-from vauban.methods import looks_up_to
+from vauban.stopping.policies import looks_up_to
 
 ALPHA, TRIALS, LAW = 0.05, 20_000, GaussianLaw(0.5)
 

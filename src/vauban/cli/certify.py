@@ -59,7 +59,8 @@ KeepOption = Annotated[
     str | None,
     typer.Option(
         help="exact smoothings: ballots keeps the vote of every view, counts only their numbers, where the proof needs no order "
-        "of views; a smaller folder [ballots]"
+        "of views; a smaller folder [ballots]. Sampled ones with a fixed n: last keeps the counts at n alone, so that no claims "
+        "at a smaller n can be derived"
     ),
 ]
 NonceOption = Annotated[

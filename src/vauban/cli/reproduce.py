@@ -75,6 +75,10 @@ def reproduce(
     inputs: Annotated[
         str | None, typer.Option(help="inputs to certify, first:last:step as in Python, such as ::10 [the entry's]")
     ] = None,
+    votes: Annotated[
+        int | None,
+        typer.Option(min=1, help="votes that are counted for each input, of sampled smoothings [the entry's]"),
+    ] = None,
     data_folder: Annotated[
         Path | None,
         typer.Option(help="folder of the data, where an entry needs one, as those on ImageNet do [imagenet]"),
@@ -125,7 +129,9 @@ def reproduce(
     from vauban.reproduce.running import reproduce as run
 
     _refuse_options_of_others(
-        entries, {"--steps": steps}, {"--epochs": epochs, "--inputs": inputs, "--networks": networks}
+        entries,
+        {"--steps": steps},
+        {"--epochs": epochs, "--inputs": inputs, "--votes": votes, "--networks": networks},
     )
     _refuse_one_folder_for_two(entries)
     seconds, where, began = read_budget(budget), common.pick_device(device), time.monotonic()
@@ -150,6 +156,7 @@ def reproduce(
             only=read_only(only or [], entry),
             settings={} if epochs is None else {"epochs": epochs},
             inputs=inputs,
+            votes=votes,
             folder=data_folder,
             use=_read_used(use or []),
             networks=networks,
@@ -165,7 +172,7 @@ def reproduce(
     failed, late, outcomes = {}, [], []
     if jobs is not None and jobs > 1:
         given = {"--seeds": seeds, "--epochs": epochs, "--inputs": inputs, "--data-folder": data_folder}
-        given |= {"--networks": networks}
+        given |= {"--votes": votes, "--networks": networks}
         words = [*itertools.chain(*((name, str(value)) for name, value in given.items() if value is not None))]
         flags = {"--quick": quick, "--printed": printed, "--no-pack": not pack}
         words += [word for word, wanted in flags.items() if wanted]

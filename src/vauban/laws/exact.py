@@ -213,9 +213,14 @@ def as_kept(keep: str | None, law: AnyLaw) -> str | None:
     if keep in (None, "ballots"):
         return None
     if keep != "counts":
-        raise BadInput(f"keep={keep!r}: counts or ballots is needed")
+        raise BadInput(
+            f"keep={keep!r}: {'counts or ballots' if isinstance(law, ExactLaw) else 'last'} is needed, or nothing"
+        )
     if not isinstance(law, ExactLaw):
-        raise BadInput(f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out")
+        raise BadInput(
+            f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out, or write last for those "
+            "at n alone"
+        )
     if not law.counts_suffice:
         raise BadInput(f"keep=counts: {law.spec} needs the vote of every view; leave it out, or write bound=margin")
     return keep

@@ -179,6 +179,26 @@ class Entry:
             smoothing=given.get("smoothing", self.smoothing),
         )
 
+    def with_votes(self, n: int) -> Entry:
+        """The same experiment with n counted votes for each input, without what it says of numbers of votes that are no looks."""
+        if self.kind != "runs" or "n" not in self.certify:
+            raise BadInput(f"--votes {n}: [certify] of {self.name} has no n, as where no sample is drawn: leave it out")
+        made = replace(self, certify={**self.certify, "n": n})
+        looks = _looks(made.certify)
+        published = tuple(one for one in self.published if one.claim.get("n", n) in looks)
+        shown = [
+            replace(one, lines=tuple(line for line in one.lines if line.get("n", n) in looks)) for one in self.pictures
+        ]
+        pictures = tuple(new for new, old in zip(shown, self.pictures, strict=True) if new.lines or not old.lines)
+        return replace(made, published=published, pictures=pictures)
+
+
+def _looks(certify: Mapping[str, Any]) -> list[int]:
+    """The numbers of votes at which runs with these settings keep counts."""
+    from vauban.methods import CertifySettings
+
+    return CertifySettings(n=certify["n"], keep=certify.get("keep")).looks()
+
 
 def shipped() -> dict[str, Entry]:
     """The entries that come with Vauban, by name."""
@@ -287,6 +307,19 @@ def _check_commands(entry: Entry) -> None:
                 raise BadInput(f"{entry.name}, {key}: {{{min(names - known)}}} is not filled in, only {filled}")
 
 
+def _check_last(entry: Entry) -> None:
+    """Refuse an entry that keeps counts at n alone where votes may stop before n, or that claims something at another n."""
+    n, stop = entry.certify.get("n"), entry.certify.get("stop", "fixed")
+    if n is None or stop != "fixed":
+        raise BadInput(f'{entry.name}, keep = "last": a fixed n is needed: give n and no stop, or leave keep out')
+    said = [*(one.claim for one in entry.published), *(line for one in entry.pictures for line in one.lines)]
+    other = next((one["n"] for one in said if one.get("n", n) != n), None)
+    if other is not None:
+        raise BadInput(
+            f'{entry.name}, keep = "last": no counts are kept at n = {other}, which it asks for: leave keep out'
+        )
+
+
 def _checked(entry: Entry) -> Entry:
     _check_commands(entry)
     if entry.prepare and not entry.commands:
@@ -312,6 +345,8 @@ def _checked(entry: Entry) -> Entry:
             raise BadInput(
                 f"{entry.name}: smoothing names {{{min(missing)}}}, which is no axis of [grid]: add its values"
             )
+        if entry.certify.get("keep") == "last":
+            _check_last(entry)
     for one in entry.published:
         axes = [one.over] if one.over not in (None, "radius") else []
         unknown = [axis for axis in [*axes, *one.at] if axis not in entry.grid]

@@ -97,6 +97,7 @@ def _fixed(options: Options) -> list[str]:
     said = [f"--{name}" for name in ("quick", "printed") if getattr(options, name)]
     said += [word for key, value in options.settings.items() for word in (f"--{key}", f"{value:g}")]
     said += ["--inputs", options.inputs] if options.inputs is not None else []
+    said += ["--votes", str(options.votes)] if options.votes is not None else []
     return said + (["--steps", str(options.rl_steps)] if options.rl_steps else [])
 
 

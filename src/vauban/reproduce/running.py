@@ -18,6 +18,7 @@ from vauban.reproduce.budget import stop_when, within
 from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_made
 from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.inputs import refuse_inputs_that_choose
 from vauban.reproduce.made_by import commands_of_runs, matches, options_text
 from vauban.reproduce.networks import shared
 from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
@@ -30,12 +31,12 @@ ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 @dataclass(frozen=True)
 class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
-    place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified, in
-    place of the entry's; `folder`: where its data are; `use`: runs made elsewhere, by name; `networks`: a
-    folder of trained networks that entries share; `pack`: gzip the votes of finished
-    runs; `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `pieces`: the runs to
-    make, by name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of
-    agents: `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the
+    place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified,
+    and `votes`: how many are counted for each, in place of the entry's; `folder`: where its data are; `use`: runs made
+    elsewhere, by name; `networks`: a folder of trained networks that entries share; `pack`: gzip the votes of finished runs;
+    `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `pieces`: the runs to make, by
+    name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
+    `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the
     command names it, a name or a file."""
 
     device: str = "cpu"
@@ -46,6 +47,7 @@ class Options:
     only: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: str | None = None
+    votes: int | None = None
     folder: Path | None = None
     use: Mapping[str, Path] = field(default_factory=dict)
     networks: Path | None = None
@@ -69,6 +71,8 @@ def adapted(entry: Entry, options: Options) -> Entry:
     made = replace(made, train=_changed(made.train, options.settings))
     if options.inputs is not None:
         made = replace(made, certify={**made.certify, "inputs": options.inputs})
+    if options.votes is not None:
+        made = made.with_votes(options.votes)
     if options.rl_steps is not None:
         made = replace(made, rl={**made.rl, "steps": options.rl_steps})
     return made
@@ -78,7 +82,9 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Unfinished` after writing what there is."""
     made = adapted(entry, options)
     _refuse_missing_data(made)
-    doing.refuse_inputs_that_choose(made)
+    refuse_inputs_that_choose(made)
+    if options.votes is not None:
+        doing.refuse_too_few_votes(made)
     out.mkdir(parents=True, exist_ok=True)
     with in_turn(out / ABOUT):
         _begin(made, out, options)
@@ -304,7 +310,7 @@ def pack(run: Path) -> None:
 
 
 def _begin(entry: Entry, out: Path, options: Options) -> None:
-    """Keep what the folder is about; a folder with another experiment is refused."""
+    """Keep what the folder is about; a folder with another experiment is refused. What a run keeps of its votes makes none."""
     about = {
         "entry": entry.name,
         "quick": options.quick,
@@ -333,7 +339,7 @@ def _begin(entry: Entry, out: Path, options: Options) -> None:
     now = json.loads(json.dumps(about))
     was, here = kept.pop(RECIPES, {}), now.pop(RECIPES, {})
     earlier, later = ({name: made[name] for name in was if name in here} for made in (was, here))
-    unlike = next(differences(kept, now), None) or next(differences(earlier, later), None)
+    unlike = next(differences(kept, now, ignore=("certify.keep",)), None) or next(differences(earlier, later), None)
     if unlike is not None and not _made(out):
         write_json(file, about)
         return

@@ -22,6 +22,7 @@ from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
 from vauban.files import in_turn, read_json, sha256, write_json
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
+from vauban.reproduce.inputs import chosen_inputs
 from vauban.reproduce.naming import file_name
 
 if TYPE_CHECKING:
@@ -206,9 +207,16 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     if given.get("compile") and device.startswith("cuda"):
         options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
-    settings = {key: given[key] for key in _SETTINGS if key in given}
+    settings = {key: given[key] for key in _SETTINGS if key in given} | _kept_by(step.run)
     smoothed.certify(inputs, out=step.run, progress=progress, picture=_picture, **settings)
     return True
+
+
+def _kept_by(run: Path) -> dict[str, Any]:
+    """The setting `keep` of a run that has begun, which goes on with it whatever the entry says by now."""
+    from vauban.runs import manifest
+
+    return {"keep": manifest.read(run).settings.keep} if (run / manifest.FILE).exists() else {}
 
 
 def _picture(certs: Any) -> bytes | None:
@@ -225,56 +233,18 @@ def _inputs_of(step: Step) -> str:
     return str(inputs).format(**step.point)
 
 
-def chosen_inputs(spec: str, text: str) -> Any:
-    """The inputs first:last:step of the test split of a data set, as Python's slices; empty for all.
-
-    A selection that begins at 0 is kept as a rule, which verify can check; any other is one by hand.
-    """
-    from vauban.data import load, load_some
+def refuse_too_few_votes(entry: Entry) -> None:
+    """Refuse, before anything is trained, a number of votes from which nothing can be certified."""
+    from vauban.data import load_some
     from vauban.data.registry import with_split
+    from vauban.methods import CertifySettings, method_for
+    from vauban.smoothing import build
 
-    whole = with_split(spec, "test")
-    if not text or text == "all":
-        return load(whole)
-    found = re.fullmatch(r"(\d*):(\d*)(?::([1-9]\d*))?", text)
-    if not found:
-        raise BadInput(f"inputs = {text!r}: all, or first:last:step is needed, such as ::20 or 5000:10000")
-    first, last, every = (int(part) if part else None for part in found.groups())
-    step = every or 1
-    if not first:
-        return load_some(whole, step, None if last is None else max(1, -(-last // step)))
-    data = load(whole)
-    numbers = np.arange(len(data), dtype=np.int64)[first:last:step]
-    if not len(numbers):
-        raise BadInput(f"inputs = {text!r} selects none of {len(data):,} inputs: give other numbers")
-    from vauban.runs.sections import Selection
-
-    return replace(
-        data,
-        images=data.images[numbers],
-        labels=None if data.labels is None else data.labels[numbers],
-        names=None if data.names is None else tuple(data.names[i] for i in numbers),
-        index=data.index[numbers],
-        taken=Selection(data.selection.size, data.selection.sha256),
-    )
-
-
-def refuse_inputs_that_choose(entry: Entry) -> None:
-    """Refuse an entry whose test inputs include some of those that choose its settings."""
-    if not entry.choose:
-        return
-    spec, points = str(entry.certify.get("data", entry.data)), entry.points()
-
-    def indices(given: Mapping[str, Any]) -> tuple[str, set[int]]:
-        texts = sorted({str(given.get("inputs", "")).format(**point) for point in points})
-        return " and ".join(texts) or "all", set().union(*(chosen_inputs(spec, text).index.tolist() for text in texts))
-
-    (choosing, those), (tested, these) = indices(entry.choose), indices(entry.certify)
-    if those & these:
-        raise BadInput(
-            f"{entry.name}: {len(those & these):,} of the inputs {tested} are among the inputs {choosing}, which choose the "
-            "settings: give others, such as 1::2 where ::2 choose"
-        )
+    some = load_some(with_split(str(entry.certify.get("data", entry.data)), "test"), 1, 1)
+    asked = {key: entry.certify[key] for key in _SETTINGS if key in entry.certify}
+    for step in (Step(entry, Path(), point) for point in entry.points()):
+        law = build(step.smoothing).law
+        method_for(CertifySettings.of(law, some.num_classes, **asked), law, some.num_classes, some.images.shape[1:])
 
 
 def _refuse_unlike(step: Step, folder: Path) -> None:

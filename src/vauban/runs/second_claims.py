@@ -14,7 +14,7 @@ from vauban.certificates import Certificates
 from vauban.errors import BadInput
 from vauban.laws.from_counts import radii_of_looks
 from vauban.laws.law import Law
-from vauban.methods import CertifySettings, FixedMethod, looks_up_to
+from vauban.methods import CertifySettings, FixedMethod
 from vauban.runs.store import RunRecord, extensions_of
 from vauban.votes import SampledVotes
 
@@ -27,7 +27,7 @@ def derived(record: RunRecord, changes: dict[str, Any], smoothing: str | None, a
     """The claims of a run for these changes of its settings, with notes on what they cost besides the run's own."""
     own = record.manifest.settings
     if all_looks:
-        certs, looks = _at_all_looks(record, changes, smoothing), looks_up_to(own.n or 0)
+        certs, looks = _at_all_looks(record, changes, smoothing), own.looks()
     else:
         certs, looks = record.changed(dict(changes), smoothing), [changes.get("n", own.n or 0)]
     return with_notes(record, certs, looks)
@@ -46,9 +46,11 @@ def _at_all_looks(record: RunRecord, changes: dict[str, Any], smoothing: str | N
         if own.stop is not None:
             why = f"a run stopped by {own.stop} has one claim, which holds whenever it stopped"
         raise BadInput(f"all looks at once: {why}; leave this out")
+    if own.keep == "last":
+        raise BadInput(f"all looks at once: this run kept counts at {own.n:,} votes alone (keep=last); leave this out")
     if "n" in changes:
         raise BadInput(f"n={changes['n']} and all looks at once: leave one of them out")
-    certs, looks = record.changed(dict(changes), smoothing), looks_up_to(own.n or 0)
+    certs, looks = record.changed(dict(changes), smoothing), own.looks()
     assert isinstance(certs.law, Law)
     position = {number: p for p, number in enumerate(votes.index)}
     kept = [votes.looks[position[number]] for number in certs.index.tolist()]

@@ -369,3 +369,13 @@ def _radius(name: str, value: float, law: Law) -> float:
     if law.threat.integer and value != int(value):
         raise BadInput(f"{name}={value:g}: {law.threat.metric} is counted, so a whole number is needed")
     return float(value)
+
+
+def looks_up_to(n: int) -> list[int]:
+    """Sample sizes at which counts are kept: 100, 200, 500, 1,000, … and n. Claims at a smaller n then need no new votes.
+
+    >>> looks_up_to(1_500)
+    [100, 200, 500, 1000, 1500]
+    """
+    steps = [digit * 10**power for power in range(2, 19) for digit in (1, 2, 5)]
+    return [look for look in steps if look < n] + [n]
