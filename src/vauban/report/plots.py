@@ -143,10 +143,15 @@ def csv_text(lines: Sequence[Line]) -> str:
         quoted = '"' + line.label.replace('"', '""') + '"'
         corners, accuracy = _thinned(line)
         rows += [
-            f"{quoted},{line.kind},{floor_text(float(r))},{floor_text(float(a) + 1e-12)}"
+            f"{quoted},{line.kind},{_plain(float(r))},{_plain(float(a) + 1e-12)}"
             for r, a in zip(corners, accuracy, strict=True)
         ]
     return "\n".join([*rows, ""])
+
+
+def _plain(value: float) -> str:
+    """A number rounded down, without the zeros at its end."""
+    return floor_text(value).rstrip("0").rstrip(".")
 
 
 def latex(lines: Sequence[Line], radii: Sequence[float] | None = None) -> str:

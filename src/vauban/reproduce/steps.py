@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vauban.errors import BadInput, Incomplete, MissingExtra, VaubanError
+from vauban.errors import BadInput, Incomplete, VaubanError
 from vauban.files import in_turn, read_json, sha256, write_json
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
@@ -208,7 +207,7 @@ def certify(step: Step, device: str, progress: bool) -> bool:
         options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
     settings = {key: given[key] for key in _SETTINGS if key in given} | _kept_by(step.run)
-    smoothed.certify(inputs, out=step.run, progress=progress, picture=_picture, **settings)
+    smoothed.certify(inputs, out=step.run, progress=progress, **settings)
     return True
 
 
@@ -217,15 +216,6 @@ def _kept_by(run: Path) -> dict[str, Any]:
     from vauban.runs import manifest
 
     return {"keep": manifest.read(run).settings.keep} if (run / manifest.FILE).exists() else {}
-
-
-def _picture(certs: Any) -> bytes | None:
-    """The curve that is sealed with a run; None without Matplotlib, which no claim needs."""
-    from vauban.report.curve import png
-
-    with suppress(MissingExtra):
-        return png([certs])
-    return None
 
 
 def _inputs_of(step: Step) -> str:
