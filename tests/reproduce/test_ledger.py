@@ -74,6 +74,14 @@ def test_a_number_that_is_made_stands_beside_the_published_one(tmp_path: Path) -
         results_of(entry, tmp_path)
 
 
+def test_an_entry_without_results_links_to_the_page_that_has_a_part_of_it(tmp_path: Path) -> None:
+    text = table(tmp_path, "all", "../results/reproduce/")
+    assert f"{NOT_MADE}, in part: [attacks](../results/attacks/README.md) |" in text
+    for entry in shipped().values():
+        assert not entry.elsewhere or (RESULTS.parent / entry.elsewhere).is_file()
+    assert any(entry.elsewhere for entry in shipped().values())
+
+
 def test_the_short_table_has_the_first_and_the_last_number_of_each_headline(tmp_path: Path) -> None:
     entry = find("splitting-cifar10-lattice")
     found = results_of(entry, RESULTS)

@@ -120,6 +120,7 @@ class Entry:
     analytic: str = ""
     needs: str = ""
     note: str = ""
+    elsewhere: str = ""
     published: tuple[Published, ...] = ()
     pictures: tuple[Picture, ...] = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -290,8 +291,15 @@ def _rows_of(entries: Sequence[Entry], folder: Path, which: str, link: str) -> I
         name = f"[{entry.name}]({link}{entry.name}/{PAGE})" if found else entry.name
         for number, line in enumerate(lines):
             more = f"; {left} more in the entry" if left and number == len(lines) - 1 else ""
-            shown = [name if number == 0 else "", f"{line.what}{more}", line.published, line.ours, line.difference]
+            ours = line.ours if line.made else f"{line.ours}{_in_part(entry, link)}"
+            shown = [name if number == 0 else "", f"{line.what}{more}", line.published, ours, line.difference]
             yield "| " + " | ".join(shown) + " |"
+
+
+def _in_part(entry: Entry, link: str) -> str:
+    """A link to the page of results on which a part of an entry is measured otherwise."""
+    page = posixpath.normpath(f"{link}../{entry.elsewhere}")
+    return f", in part: [{Path(entry.elsewhere).parent}]({page})" if entry.elsewhere else ""
 
 
 def _summary(entries: Any, folder: Path) -> str:
