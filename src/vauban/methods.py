@@ -18,10 +18,11 @@ from vauban.bounds.simultaneous import ALPHA_SPLIT, default_bounds
 from vauban.certificates import Certificates, derive, derive_exact, derive_sequential
 from vauban.counted_votes import CountedVotes
 from vauban.errors import BadInput, Incomplete
+from vauban.last_votes import LastVotes
 from vauban.laws.exact import ExactLaw, as_kept
 from vauban.laws.from_counts import refuse_too_few
 from vauban.laws.law import AnyLaw, Law
-from vauban.stopping.policies import Policy, Rule, looks_up_to, policy, refuse_other_claims
+from vauban.stopping.policies import Policy, Rule, looks_up_to, policy, refuse_other_claims, until_decided
 from vauban.validation import check_alpha, check_k, check_n0, check_seconds, check_votes, refuse_sampled_settings
 from vauban.votes import BallotVotes, CountRequest, CountRequests, KeptCounts, SampledVotes, VoteTable, counts_at
 
@@ -106,10 +107,9 @@ class CertifySettings:
             keep=keep if keep == "last" else None,
         )
 
-    def looks(self, n: int | None = None) -> list[int]:
-        """Sample sizes up to `n`, or the settings' own, at which a run of a fixed n keeps counts."""
-        most = (self.n or 0) if n is None else n
-        return [most] if self.keep == "last" else looks_up_to(most)
+    def looks(self) -> list[int]:
+        """Sample sizes at which a finished run of a fixed n keeps counts."""
+        return [self.n or 0] if self.keep == "last" else looks_up_to(self.n or 0)
 
     def checked(self, law: AnyLaw, num_classes: int) -> CertifySettings:
         """The same settings, checked again; those of a manifest must come out unchanged."""
@@ -218,11 +218,22 @@ class FixedMethod(SampledMethod):
 
     @cached_property
     def looks(self) -> list[int]:
-        """Sample sizes at which counts are kept."""
-        looks = self.settings.looks()
+        """Sample sizes at which counts are taken."""
+        looks = looks_up_to(self.settings.n or 0)
         for n in self.extensions:
-            looks += [look for look in self.settings.looks(n) if look > looks[-1]]
+            looks += [look for look in looks_up_to(n) if look > looks[-1]]
         return looks
+
+    @property
+    def kept_looks(self) -> list[int]:
+        """Those of them at which a finished run keeps counts."""
+        return [self.settings.n or 0, *self.extensions] if self.settings.keep == "last" else self.looks
+
+    def empty_votes(self, index: Sequence[int], truth: Sequence[int] | None) -> SampledVotes:
+        votes = super().empty_votes(index, truth)
+        if self.settings.keep != "last":
+            return votes
+        return LastVotes(index, self.num_classes, self.looks, self.kept_looks, truth, self.settings.n0)
 
     def describe(self) -> dict[str, Any]:
         return {"looks": self.settings.looks(), "alpha_split": ALPHA_SPLIT[self.settings.bounds]}
@@ -233,9 +244,9 @@ class FixedMethod(SampledMethod):
     def requests(self, label: int | None, kept: KeptCounts) -> CountRequests:
         if label is None:
             yield CountRequest("choose", self.settings.n0, most=self.settings.n0)
-        done = len(kept.looks)
-        after, before = (self.looks[done - 1], kept.looks[-1]) if done else (0, None)
-        yield from counts_at("count", self.looks[done:], after, before)
+        before = kept.looks[-1] if kept.looks else None
+        after = 0 if before is None else int(before.sum())
+        yield from counts_at("count", [look for look in self.looks if look > after], after, before)
 
     def votes_left(self, votes: SampledVotes) -> int | None:
         uncounted = self.settings.n0 * sum(chosen is None for chosen in votes.chosen)
@@ -243,14 +254,15 @@ class FixedMethod(SampledMethod):
 
     def certificates(self, votes: SampledVotes, n: int | None = None) -> Certificates:
         look = self.settings.n if n is None else n
-        if look not in self.looks:
-            raise BadInput(f"n={n} is not a look of this run; it kept counts at {', '.join(map(str, self.looks))}")
-        column = self.looks.index(look)
-        where = [p for p, looks in enumerate(votes.looks) if len(looks) > column]
+        if look not in self.kept_looks:
+            kept = ", ".join(map(str, self.kept_looks))
+            raise BadInput(f"n={n} is not a look of this run; it kept counts at {kept}: give one of these as n")
+        found = {p: counts for p, looks in enumerate(votes.looks) for counts in looks if int(counts.sum()) == look}
+        where = list(found)
         if not where:
             raise Incomplete(f"no input has {look} votes yet: run the same certify command again to continue")
         certs = derive(
-            np.stack([votes.looks[p][column] for p in where]),
+            np.stack(list(found.values())),
             votes.labels(where),
             self.law,
             k=self.settings.k,
@@ -266,23 +278,6 @@ class FixedMethod(SampledMethod):
         alpha = check_alpha(changes.get("alpha", s.alpha))
         assert isinstance(law, Law)
         return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha))
-
-
-def until_decided(rule: Rule, label: int | None, n0: int, kept: KeptCounts) -> CountRequests:
-    """Requests for counts at the rule's looks until it has decided about `label`; None lets n0 uncounted votes choose it."""
-    if label is None:
-        chosen = yield CountRequest("choose", n0, most=n0)
-        label = int(chosen.argmax())
-    wins = [int(counts[label]) for counts in kept.looks]
-    after = votes = rule.votes_at(len(wins))
-    before = kept.looks[-1] if wins else None
-    while not wins or rule.goes_on(wins):
-        look = rule.next_look(votes)
-        if look is None:
-            return
-        counts = yield CountRequest("count", look, most=rule.last_look, after=after, before=before)
-        wins.append(int(counts[label]))
-        votes = look
 
 
 @dataclass(frozen=True)

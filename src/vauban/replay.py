@@ -22,7 +22,7 @@ from vauban.laws.exact import Ballots
 from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
 from vauban.runs.manifest import Manifest, read_raw
-from vauban.runs.store import RunRecord, read_record
+from vauban.runs.store import RunRecord, extensions_of, read_record
 from vauban.runs.verify import verify_run
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
@@ -96,21 +96,24 @@ def replay(
     return Replay(len(batch), index, found.cast, altered, rounding, found.near, found.differing)
 
 
-def refuse_other_votes(record: RunRecord, sampler: Any, batch: Batch, secret: Seed | None) -> None:
+def refuse_other_votes(
+    record: RunRecord, sampler: Any, batch: Batch, secret: Seed | None, extending: bool = False
+) -> None:
     """Cast a few of the votes again that a run keeps and has not sealed, and refuse it if its model gives others now.
 
-    An earlier call may have ended before it looked whether its model still gave the answers with which it had begun.
+    An earlier call may have ended before it looked whether its model still gave the answers with which it had begun. `extending`:
+    all votes before the last extension are sealed.
     """
     votes: Any = record.votes
     if sampler.network.stochastic is not None:
         return
-    begun = [p for p, looks in enumerate(votes.looks) if looks] if secret is not None else votes.complete
+    sealed = [record.manifest.settings.n or 0, *extensions_of(record.method)][-2] if extending else 0
+    sampled = secret is not None
+    begun = [p for p in range(len(votes.index)) if votes.votes_of(p) > sealed] if sampled else votes.complete
     some = sorted({begun[0], begun[len(begun) // 2], begun[-1]}) if begun else []
-    if record.manifest.settings.keep == "last" and not votes.n0:  # all n votes of an input: one is enough
-        some = some[-1:]
     try:
         if secret is not None:
-            _compare_first_looks(votes, sampler, batch, some, secret)
+            _compare_looks(votes, sampler, batch, _most_divided(votes, begun), secret, sealed)
         elif isinstance(votes, CountedVotes):
             _replay_exactly(record, sampler, batch, some[-1:], lambda _: None)
         else:
@@ -119,17 +122,24 @@ def refuse_other_votes(record: RunRecord, sampler: Any, batch: Batch, secret: Se
         raise RunRefused(f"{problem}. A model that stays as it is is needed, and another --out") from None
 
 
-def _compare_first_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed) -> None:
-    """Compare the first counts of these inputs: at their first look, or those that chose their labels where these are fewer."""
-    first: dict[int, tuple[str, Any]] = {}
+def _most_divided(votes: SampledVotes, positions: list[int]) -> list[int]:
+    """Of the first, second and last third of the positions each the one whose votes are least unanimous: where all views agree,
+    a changed model shows least."""
+    thirds = [part.tolist() for part in np.array_split(np.array(positions, dtype=np.int64), 3) if len(part)]
+    return [min(part, key=lambda p: votes.looks[p][-1].max() / votes.votes_of(p)) for part in thirds]
+
+
+def _compare_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed, sealed: int) -> None:
+    """Compare the first counts of these inputs that are not sealed."""
+    first, works = {}, []
     for p in some:
-        look, chosen = votes.looks[p][0], votes.chosen[p]
-        fewer = chosen is not None and chosen.sum() < look.sum()
-        first[votes.index[p]] = ("choose", chosen) if fewer else ("count", look)
-    values = {votes.index[p]: batch.inputs.values[p] for p in some}
-    works = [Work(i, values[i], counts_at(stage, [int(kept.sum())])) for i, (stage, kept) in first.items()]
+        closed = [counts for counts in votes.looks[p] if int(counts.sum()) <= sealed]
+        look, before = votes.looks[p][len(closed)], closed[-1] if closed else None
+        first[votes.index[p]] = look
+        requests = counts_at("count", [int(look.sum())], 0 if before is None else int(before.sum()), before)
+        works.append(Work(votes.index[p], batch.inputs.values[p], requests))
     for tally, _ in Scheduler(sampler, secret).run(works):
-        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input][1], tally.counts)
+        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input], tally.counts)
 
 
 def _compare_first_views(votes: BallotVotes, sampler: Any, batch: Batch, some: list[int]) -> None:

@@ -230,10 +230,10 @@ class SmoothedClassifier(AsModule):
             method, votes = store.record.method, store.record.votes
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
-            if there is not None and not store.sealed and votes.votes_cast:
+            if there is not None and votes.votes_cast and (not store.sealed or store.extending):
                 from vauban.replay import refuse_other_votes
 
-                refuse_other_votes(store.record, sampler, batch, store.secret)
+                refuse_other_votes(store.record, sampler, batch, store.secret, store.extending)
             if needed and self._rows_differ(sampler, batch.inputs, method) != differ:
                 raise RunRefused(f"{out}: scores depend on the row where they did not, or no longer: use another --out")
             try:

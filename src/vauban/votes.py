@@ -126,7 +126,7 @@ class SampledVotes:
         looks = self.looks[position]
         if self.n0 and self.chosen[position] is None:
             raise ValueError(f"input {tally.input} has no votes that chose its label")
-        if tally.stage not in STAGES or tally.votes != self._look_at(len(looks)):
+        if tally.stage not in STAGES or not self._may_follow(looks, tally.votes):
             raise ValueError(
                 f"{tally.votes} votes in stage {tally.stage!r} of input {tally.input} are not its next look: they are no look "
                 "of this run, or counted twice, or an earlier look is missing"
@@ -134,6 +134,10 @@ class SampledVotes:
         if looks and (looks[-1] > tally.counts).any():
             raise ValueError(f"input {tally.input} loses votes before its look at {tally.votes}")
         looks.append(tally.counts)
+
+    def _may_follow(self, looks: list[Counts], votes: int) -> bool:
+        """Whether counts at this number of votes may follow an input's earlier looks."""
+        return votes == self._look_at(len(looks))
 
     def kept(self, position: int) -> KeptCounts:
         """The counts that an input already has."""

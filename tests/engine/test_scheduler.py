@@ -13,12 +13,12 @@ from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.errors import BadInput, OutOfMemory
 from vauban.laws import law
-from vauban.methods import until_decided
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian, build
 from vauban.smoothing.random import Stream
 from vauban.stopping import AnytimeRule, Rule
 from vauban.stopping import policy as stop
+from vauban.stopping.policies import until_decided
 from vauban.votes import CountRequests, KeptCounts, Tally, counts_at
 
 CPU = torch.device("cpu")

@@ -11,10 +11,10 @@ from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.engine.shared import SharedScheduler, SharedWork
 from vauban.laws import law
-from vauban.methods import until_decided
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian
 from vauban.stopping import AnytimeRule
+from vauban.stopping.policies import until_decided
 from vauban.votes import CountRequests, KeptCounts, counts_at
 
 X = torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))

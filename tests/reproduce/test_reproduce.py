@@ -236,7 +236,7 @@ def test_fewer_votes_than_the_entry_says(entry: Path, tmp_path: Path) -> None:
 
 def test_no_number_of_votes_where_none_are_sampled(entry: Path) -> None:
     for one in (find("band-mnist"), find("dpa-mnist"), find("thesis-8.2")):
-        with pytest.raises(BadInput, match=f"--votes 300: .* of {one.name} has no n, .*: leave it out"):
+        with pytest.raises(BadInput, match=f"--votes 300: .* of {one.name} has no n .*: leave it out"):
             running.adapted(one, Options(votes=300))
     last = replace(find(str(entry)), certify={"n": 200, "keep": "last"})
     assert running.adapted(last, Options(votes=300)).certify == {"n": 300, "keep": "last"}
@@ -463,3 +463,20 @@ def test_a_run_made_elsewhere_is_compared_and_left_as_it_is(entry: Path, tmp_pat
     folder.rename(tmp_path / "away")
     gone = vauban(*command, code=2)
     assert "is not there: give --use sigma-0.25=FOLDER" in gone
+
+
+def test_a_run_that_kept_its_last_counts_is_no_run_of_an_entry_that_needs_more(entry: Path, tmp_path: Path) -> None:
+    said = replace(find(str(entry)), grid={"sigma": [0.5]})
+    last = Step(replace(said, certify={**said.certify, "keep": "last"}), tmp_path, {"sigma": 0.5})
+    train(replace(last, entry=replace(last.entry, train={**said.train, "settings": {"epochs": 0.2}})), "cpu", False)
+    (weights,) = (tmp_path / "weights").glob("*.safetensors")
+    weights.rename(last.weights)
+    assert certify(last, "cpu", False)
+    smaller = replace(said.published[0], claim={"n": 100})
+    needs = Step(replace(said, published=(smaller,)), tmp_path, {"sigma": 0.5})
+    with pytest.raises(
+        RunRefused, match=r"at 200 votes alone \(keep=last\), .* claims something at 100: remove that folder"
+    ):
+        certify(needs, "cpu", False)
+    with pytest.raises(RunRefused, match="keep=last"):
+        use([Step(needs.entry, tmp_path / "other", {"sigma": 0.5})], {"sigma-0.5": last.run})

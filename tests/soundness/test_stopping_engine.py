@@ -19,11 +19,11 @@ from vauban.engine.sampler import Sampler
 from vauban.engine.scheduler import Scheduler, Work
 from vauban.laws import law
 from vauban.laws.topk import probability_needed
-from vauban.methods import until_decided
 from vauban.seed import Seed
 from vauban.smoothing import Gaussian
 from vauban.stopping import AnytimeRule, GridRule, Rule
 from vauban.stopping import policy as stop
+from vauban.stopping.policies import until_decided
 from vauban.votes import KeptCounts
 
 SIGMA, ALPHA, N, INPUTS = 0.25, 0.05, 300, 3_000

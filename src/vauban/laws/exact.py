@@ -210,7 +210,7 @@ def digest(*arrays: NDArray[np.int64]) -> str:
 
 def as_kept(keep: str | None, law: AnyLaw) -> str | None:
     """What an exact run keeps, "counts" or None for ballots; refused where the law needs the vote of every view."""
-    if keep in (None, "ballots"):
+    if keep is None or (keep == "ballots" and isinstance(law, ExactLaw)):
         return None
     if keep != "counts":
         raise BadInput(

@@ -180,10 +180,15 @@ class Entry:
             smoothing=given.get("smoothing", self.smoothing),
         )
 
+    def claimed_votes(self) -> set[int]:
+        """The numbers of votes for which its published numbers and pictures name claims."""
+        said = [*(one.claim for one in self.published), *(line for one in self.pictures for line in one.lines)]
+        return {one["n"] for one in said if "n" in one}
+
     def with_votes(self, n: int) -> Entry:
         """The same experiment with n counted votes for each input, without what it says of numbers of votes that are no looks."""
         if self.kind != "runs" or "n" not in self.certify:
-            raise BadInput(f"--votes {n}: [certify] of {self.name} has no n, as where no sample is drawn: leave it out")
+            raise BadInput(f"--votes {n}: [certify] of {self.name} has no n that it could replace: leave it out")
         made = replace(self, certify={**self.certify, "n": n})
         looks = _looks(made.certify)
         published = tuple(one for one in self.published if one.claim.get("n", n) in looks)
@@ -242,6 +247,8 @@ def parse(name: str, text: str) -> Entry:
         ("rl", _RL_KEYS),
     ):
         _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+    if not isinstance(said.get("elsewhere", ""), str):
+        raise BadInput(f"{name}, elsewhere = {said['elsewhere']!r}: the name of a page is needed")
     for key in ("prepare", "commands"):
         if not isinstance(said.get(key, []), list):
             raise BadInput(f'{name}, {key} = {said[key]!r}: a list of commands is needed, ["vauban …"]')
@@ -313,8 +320,7 @@ def _check_last(entry: Entry) -> None:
     n, stop = entry.certify.get("n"), entry.certify.get("stop", "fixed")
     if n is None or stop != "fixed":
         raise BadInput(f'{entry.name}, keep = "last": a fixed n is needed: give n and no stop, or leave keep out')
-    said = [*(one.claim for one in entry.published), *(line for one in entry.pictures for line in one.lines)]
-    other = next((one["n"] for one in said if one.get("n", n) != n), None)
+    other = next(iter(entry.claimed_votes() - {n}), None)
     if other is not None:
         raise BadInput(
             f'{entry.name}, keep = "last": no counts are kept at n = {other}, which it asks for: leave keep out'

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vauban.errors import BadInput, Incomplete, VaubanError
+from vauban.errors import BadInput, Incomplete, RunRefused, VaubanError
 from vauban.files import in_turn, read_json, sha256, write_json
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
@@ -197,6 +197,7 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
 
+    _refuse_missing_looks(step, step.run)
     if step.sealed:
         return False
     given = step.entry.certify
@@ -209,6 +210,21 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     settings = {key: given[key] for key in _SETTINGS if key in given} | _kept_by(step.run)
     smoothed.certify(inputs, out=step.run, progress=progress, **settings)
     return True
+
+
+def _refuse_missing_looks(step: Step, run: Path) -> None:
+    """Refuse a run that kept counts at n alone where the entry claims something at a smaller n."""
+    from vauban.runs import manifest
+
+    settings = manifest.read(run).settings if (run / manifest.FILE).exists() else None
+    if settings is None or settings.keep != "last":
+        return
+    others = sorted(step.entry.claimed_votes() - {settings.n})
+    if others:
+        raise RunRefused(
+            f"{run} kept counts at {settings.n:,} votes alone (keep=last), and {step.entry.name} claims something at "
+            f"{others[0]:,}: remove that folder to make it anew"
+        )
 
 
 def _kept_by(run: Path) -> dict[str, Any]:
@@ -257,6 +273,7 @@ def _refuse_unlike(step: Step, folder: Path) -> None:
     for key, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise BadInput(f"--use {step.name}={folder}: {key} is {theirs} there, and {ours} here: make this run anew")
+    _refuse_missing_looks(step, folder)
     labels = None if inputs.labels is None else np.asarray(inputs.labels).tolist()
     about = (list(found.data.index), found.data.label, tuple(found.data.shape))
     if about != (inputs.index.tolist(), labels, tuple(inputs.images.shape[1:])):

@@ -59,5 +59,6 @@ def closed_record(folder: Path, record: RunRecord) -> RunRecord:
     assert isinstance(votes, SampledVotes)
     before = replace(method, extensions=extensions[:-1])
     first = before.empty_votes(votes.index, votes.truth)
-    first.chosen, first.looks = votes.chosen, [looks[: len(before.looks)] for looks in votes.looks]
+    most = before.looks[-1]
+    first.chosen, first.looks = votes.chosen, [[c for c in looks if int(c.sum()) <= most] for looks in votes.looks]
     return replace(record, method=before, votes=first)

@@ -31,6 +31,7 @@ from vauban.files import (
     sha256,
     write_json,
 )
+from vauban.last_votes import LastVotes
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
 from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
@@ -195,10 +196,8 @@ def read_record(folder: Path, manifest: Manifest | None = None, nonce: str | Non
 
 
 class FolderStore:
-    """Keeps votes in a run folder, which one process at a time holds locked.
-
-    A folder that holds no run yet is created and locked by `begin`: what is refused before leaves nothing behind.
-    """
+    """Keeps votes in a run folder that one process at a time holds locked. `begin` creates it: what is refused before leaves
+    nothing behind. `extending`: whether votes are being added to a sealed run."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -256,7 +255,7 @@ class FolderStore:
             self.record, length = read_record(self.path, self.manifest)
         self.secret = None if secret is None else self._bound(secret)
         self._length = length
-        self._extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
+        self.extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
 
     def _bound(self, secret: Seed) -> Seed:
         """The seed of the noise; the nonce of an announced run is kept in the folder before its first vote."""
@@ -323,7 +322,7 @@ class FolderStore:
     def keep(self, record: Record) -> None:
         """Write one record; the first one removes an existing seal, but that of a run which is being extended."""
         if self._log is None:
-            if not self._extending:
+            if not self.extending:
                 self._unseal()
             self._log = Log(self.path / self.record.votes.file, self._length)
         votes: Any = self.record.votes
@@ -365,7 +364,7 @@ class FolderStore:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
             self._claims = None
-        elif self.sealed and not self._extending and (draw is None or sealed_picture(self.path) is not None):
+        elif self.sealed and not self.extending and (draw is None or sealed_picture(self.path) is not None):
             return self._latest(self._claims or {})
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
@@ -373,7 +372,9 @@ class FolderStore:
                 f"{self.path} has a first look at {len(getattr(record.votes, 'begun', []))} of its "
                 f"{len(record.manifest.data.index)} inputs: these votes are kept; run the same command again to continue"
             )
-        claims = self._claims if self._claims is not None and not self._extending else record.claims()
+        if isinstance(record.votes, LastVotes) and record.votes.forget_looks():
+            replace_file(self.path / record.votes.file, record.votes.content(record.binding))
+        claims = self._claims if self._claims is not None and not self.extending else record.claims()
         latest = self._latest(claims)
         write_claims(self.path, record, claims, None if draw is None else draw(latest))
         return latest

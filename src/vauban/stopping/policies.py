@@ -39,6 +39,7 @@ from vauban.laws.law import Law
 from vauban.laws.topk import probability_needed, radius_of_label
 from vauban.specs import Parameter, Spec, choose, positive, read_params
 from vauban.validation import check_alpha, check_deviation, is_whole
+from vauban.votes import CountRequest, CountRequests, KeptCounts
 
 TESTS = ("group", "eprocess")
 MAX_RADII = 500
@@ -379,3 +380,20 @@ def looks_up_to(n: int) -> list[int]:
     """
     steps = [digit * 10**power for power in range(2, 19) for digit in (1, 2, 5)]
     return [look for look in steps if look < n] + [n]
+
+
+def until_decided(rule: Rule, label: int | None, n0: int, kept: KeptCounts) -> CountRequests:
+    """Requests for counts at the rule's looks until it has decided about `label`; None lets n0 uncounted votes choose it."""
+    if label is None:
+        chosen = yield CountRequest("choose", n0, most=n0)
+        label = int(chosen.argmax())
+    wins = [int(counts[label]) for counts in kept.looks]
+    after = votes = rule.votes_at(len(wins))
+    before = kept.looks[-1] if wins else None
+    while not wins or rule.goes_on(wins):
+        look = rule.next_look(votes)
+        if look is None:
+            return
+        counts = yield CountRequest("count", look, most=rule.last_look, after=after, before=before)
+        wins.append(int(counts[label]))
+        votes = look
