@@ -480,3 +480,21 @@ def test_a_run_that_kept_its_last_counts_is_no_run_of_an_entry_that_needs_more(e
         certify(needs, "cpu", False)
     with pytest.raises(RunRefused, match="keep=last"):
         use([Step(needs.entry, tmp_path / "other", {"sigma": 0.5})], {"sigma-0.5": last.run})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"n": "2000"}, "n='2000'"),
+        ({"n": 2.5}, "n=2.5"),
+        ({"n": 3}, "n=3 can certify nothing"),
+        ({"keep": "counts"}, "sampled runs keep counts anyway"),
+    ],
+)
+def test_settings_that_cannot_certify_are_refused_before_training(
+    entry: Path, tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    one = find(str(entry))
+    with pytest.raises(BadInput, match=said):
+        run_entry(replace(one, certify={**one.certify, **settings}), tmp_path / "out", Options())
+    assert not (tmp_path / "out").exists()

@@ -83,8 +83,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     made = adapted(entry, options)
     _refuse_missing_data(made)
     refuse_inputs_that_choose(made)
-    if options.votes is not None:
-        doing.refuse_too_few_votes(made)
+    doing.refuse_bad_settings(made)
     out.mkdir(parents=True, exist_ok=True)
     with in_turn(out / ABOUT):
         _begin(made, out, options)

@@ -239,13 +239,15 @@ def _inputs_of(step: Step) -> str:
     return str(inputs).format(**step.point)
 
 
-def refuse_too_few_votes(entry: Entry) -> None:
-    """Refuse, before anything is trained, a number of votes from which nothing can be certified."""
+def refuse_bad_settings(entry: Entry) -> None:
+    """Refuse, before anything is trained, settings of [certify] with which nothing can be certified."""
     from vauban.data import load_some
     from vauban.data.registry import with_split
     from vauban.methods import CertifySettings, method_for
     from vauban.smoothing import build
 
+    if entry.kind != "runs":
+        return
     some = load_some(with_split(str(entry.certify.get("data", entry.data)), "test"), 1, 1)
     asked = {key: entry.certify[key] for key in _SETTINGS if key in entry.certify}
     for step in (Step(entry, Path(), point) for point in entry.points()):
