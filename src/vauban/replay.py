@@ -113,7 +113,7 @@ def refuse_other_votes(
     some = sorted({begun[0], begun[len(begun) // 2], begun[-1]}) if begun else []
     try:
         if secret is not None:
-            _compare_looks(votes, sampler, batch, _most_divided(votes, begun), secret, sealed)
+            _compare_looks(votes, sampler, batch, _telling(votes, begun), secret, sealed)
         elif isinstance(votes, CountedVotes):
             _replay_exactly(record, sampler, batch, some[-1:], lambda _: None)
         else:
@@ -122,11 +122,12 @@ def refuse_other_votes(
         raise RunRefused(f"{problem}. A model that stays as it is is needed, and another --out") from None
 
 
-def _most_divided(votes: SampledVotes, positions: list[int]) -> list[int]:
-    """Of the first, second and last third of the positions each the one whose votes are least unanimous: where all views agree,
-    a changed model shows least."""
+def _telling(votes: SampledVotes, positions: list[int]) -> list[int]:
+    """The last of these positions, and of each third of them the one whose votes are least unanimous: where all views agree, a
+    changed model shows least."""
     thirds = [part.tolist() for part in np.array_split(np.array(positions, dtype=np.int64), 3) if len(part)]
-    return [min(part, key=lambda p: votes.looks[p][-1].max() / votes.votes_of(p)) for part in thirds]
+    divided = {min(part, key=lambda p: votes.looks[p][-1].max() / votes.votes_of(p)) for part in thirds}
+    return sorted(divided | set(positions[-1:]))
 
 
 def _compare_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed, sealed: int) -> None:
