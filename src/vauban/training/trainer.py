@@ -43,6 +43,7 @@ from vauban.training.origins import check_network, check_recipe, copied, describ
 from vauban.training.progress import Callback, Trained, TrainingProgress
 from vauban.training.recipe import Recipe
 from vauban.training.saving import BASE_ACCURACY, Weights, what_is_kept
+from vauban.training.unseen_gradients import zero_unseen
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -137,6 +138,7 @@ def train(
             pair = frozen.behind(module).to(own_device)
             check_network(pair, views, source.classes)
             module = pair if loss.classifies else module
+        zero_unseen(module, views, recipe.precision)
         about = (source.shape, source.levels, source.classes, own_device, group)
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)
@@ -380,11 +382,10 @@ class _Loop:
 
     def _checkpoint(self) -> None:
         """Write the state after the last step, unless it has diverged."""
-        losses = torch.stack(self._found)[:, 0] if self._found else torch.zeros(0)
-        if self.files is None or not (bool(losses.isfinite().all()) and self.updater.finite()):
+        found = torch.stack(self._found).cpu() if self._found else torch.zeros(0, 2)
+        if self.files is None or not (bool(found[:, 0].isfinite().all()) and self.updater.finite()):
             return
         best = {"score": list(self.best), "step": self.best_step, "weights": self.best_weights or {}}
-        found = torch.stack(self._found).cpu() if self._found else torch.zeros(0, 2)
         about = {"made_by": self.made_by, "step": self.step, "best": best, "found": found, "ended": self._ended}
         self.files.write_checkpoint(self.updater.state() | about)
         self._kept = self.step

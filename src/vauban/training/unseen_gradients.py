@@ -1,0 +1,64 @@
+"""Gradients of convolutions where a kernel sees nothing but padding: torch leaves them unwritten in bf16 on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vauban.engine.network import called
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def zero_unseen(network: nn.Module, views: Tensor, precision: str) -> None:
+    """Make gradients zero, in every backward pass of `network` on views of this shape, where a kernel only ever sees zeros.
+
+    There they are zero by definition, and torch's bf16 kernels for CPUs return whatever the memory held before (seen with torch
+    2.13, on narrow inputs of layers with a stride). Its other gradients are right, and so are all of them in other precisions
+    and on GPUs, where nothing is done.
+    """
+    if views.device.type != "cpu" or precision != "bf16":
+        return
+    seen: dict[nn.Parameter, Tensor] = {}
+
+    def look(layer: Any, given: tuple[Tensor, ...]) -> None:
+        weight = layer._parameters.get("weight")  # a parametrized weight is no parameter
+        if weight is not None and given[0].dim() == weight.dim():
+            found = seen_positions(layer, given[0].shape[2:]).to(weight.device)
+            seen[weight] = seen[weight] | found if weight in seen else found
+
+    hooks = [part.register_forward_pre_hook(look) for part in network.modules() if isinstance(part, CONVOLUTIONS)]
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            called(network, views)
+    finally:
+        network.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    for weight, positions in seen.items():
+        if weight.requires_grad and not bool(positions.all()):
+            weight.register_hook(lambda gradient, unseen=~positions: gradient.masked_fill(unseen, 0.0))
+
+
+def seen_positions(layer: Any, sides: tuple[int, ...]) -> Tensor:
+    """Whether each position of a layer's kernel sees a value of an input with these sides, as booleans of the kernel's shape.
+
+    >>> seen_positions(nn.Conv2d(3, 8, 3, stride=2, padding=1), (4, 1)).int().tolist()
+    [[0, 1, 0], [0, 1, 0], [0, 1, 0]]
+    """
+    found = torch.ones(tuple(layer.kernel_size), dtype=torch.bool)
+    pads = layer._reversed_padding_repeated_twice  # of the last side first, before and after
+    for axis, side in enumerate(sides):
+        kernel, stride, dilation = layer.kernel_size[axis], layer.stride[axis], layer.dilation[axis]
+        last = 2 * (len(sides) - 1 - axis)
+        before, after = pads[last : last + 2]
+        first_value, end = (before, before + side) if layer.padding_mode == "zeros" else (0, before + side + after)
+        steps = (before + side + after - dilation * (kernel - 1) - 1) // stride + 1
+        reached = torch.arange(kernel)[:, None] * dilation + torch.arange(steps) * stride
+        along = ((reached >= first_value) & (reached < end)).any(1)
+        found = found & along.reshape([-1 if other == axis else 1 for other in range(len(sides))])
+    return found
