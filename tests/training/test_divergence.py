@@ -60,3 +60,25 @@ def test_the_checkpoint_stays_the_last_good_one(tmp_path: Path, monkeypatch: pyt
 def test_without_a_file_they_are_refused_too() -> None:
     with pytest.raises(VaubanError, match="no checkpoint was written before"):
         train(Diverges(7), DATA, Gaussian(0.25), RECIPE, stop_after=7)
+
+
+class Overflows(torch.nn.Module):
+    """A network whose batch norm sees a variance that no float holds, while its loss and its weights stay finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = convolution(), torch.nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + self.norm(self.inner(x).detach() * 1e30)
+
+
+def test_statistics_that_are_no_numbers_are_not_returned() -> None:
+    with pytest.raises(VaubanError, match="weights became infinite or NaN at step 10 of 30"):
+        train(Overflows(), DATA, Gaussian(0.25), RECIPE)
+
+
+def test_a_buffer_may_hold_infinity_from_the_start() -> None:
+    network = convolution()
+    network.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    assert train(network, DATA, Gaussian(0.25), RECIPE, stop_after=10).step == 10

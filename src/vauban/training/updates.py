@@ -97,6 +97,8 @@ class Updater:
         self.loss.check(smoothing, soft_labels=bool(recipe.mixup or recipe.cutmix))
         self.views = ViewMaker(smoothing, shape, levels, recipe.seed, device)
         self._augment = torch.compile(augment, dynamic=False) if compile else augment
+        statistics = [b for b in network.buffers() if b.is_floating_point() and bool(b.isfinite().all())]
+        self._finite = [*trained, *statistics]  # a mask of attention may hold infinity
         self._trained, self._names = trained, [name for name, p in network.named_parameters() if p.requires_grad]
 
     def prepare(self, step: int, steps: int) -> None:
@@ -154,8 +156,8 @@ class Updater:
                 module.eval()
 
     def finite(self) -> bool:
-        """Whether every trained parameter is a finite number; waits for the device, once."""
-        return bool(torch.stack([p.detach().isfinite().all() for p in self._trained]).all())
+        """Whether every trained parameter is finite, and every buffer that was at the start; waits for the device, once."""
+        return bool(torch.stack([tensor.detach().isfinite().all() for tensor in self._finite]).all())
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights that would be saved now: the average where there is one."""
