@@ -23,13 +23,20 @@ def shown() -> Iterator[tuple[str, list[str]]]:
             yield command, [" ".join(line.split()) for line in output.splitlines()]
 
 
+def python(text: str) -> str:
+    """All examples in Python, one after another."""
+    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+
+
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    exec(compile(code, "README.md", "exec"), names := {})
+    exec(compile(python(README.read_text()), "README.md", "exec"), names := {})
     assert names["run"].verify().votes == 10 * 2_000
     assert names["run"].certificates() == names["certs"]
+    (said,) = re.findall(r"# right whichever 3 rows are added or removed: ([\d.]+)", README.read_text())
+    assert round(names["cancer"].accuracy(3), 3) == float(said)
+    assert vauban.Run.open("runs/cancer").verify().inputs == len(names["cancer"]) == 284
 
 
 @pytest.mark.slow
@@ -48,13 +55,13 @@ def test_the_commands_of_the_readme_say_what_it_shows(tmp_path: Path) -> None:
 
 
 def test_the_readme_is_one_short_page() -> None:
-    assert len(README.read_text().splitlines()) < 150
+    assert len(README.read_text().splitlines()) < 160
 
 
 def test_python_and_command_line_of_the_readme_use_different_run_folders() -> None:
     text = README.read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = python(text)
     ours = set(re.findall(r"runs/[\w-]+", code))
-    theirs = set(re.findall(r"runs/[\w-]+", text.replace(code, "")))
+    theirs = set(re.findall(r"runs/[\w-]+", re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL)))
     assert ours
     assert not ours & theirs
