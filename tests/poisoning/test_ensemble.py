@@ -138,11 +138,14 @@ def test_stopped_and_resumed_is_the_same(partition: Partition, tmp_path: Path) -
     @contextmanager
     def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
         started.append((done, total))
-        yield told.append
+        yield told.append if label == "training" else lambda _: None
 
     resumed = Ensemble.fit(X, Y, partition, again, folder=tmp_path / "stopped", progress=progress)
-    assert again.trained == sum(told) == partition.models - 8
-    assert started == [(8, partition.models)]
+    left = partition.models - 8
+    checked = 2 if left >= 10 else 1  # trained again at the end, each after a made-up part
+    assert sum(told) == left
+    assert again.trained == left + 2 * checked
+    assert started == [(8, partition.models), (0, checked)]
     assert resumed.fingerprints == whole.fingerprints
     for name in (p.name for p in (tmp_path / "whole").glob("*")):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -204,7 +207,7 @@ def test_a_damaged_group_is_trained_again_and_never_voted_with(tmp_path: Path) -
         Ensemble.load(tmp_path, trainer=Means())
     again = Means()
     assert Ensemble.fit(X, Y, Partition(8), again, folder=tmp_path).fingerprints == first.fingerprints
-    assert again.trained == 4
+    assert again.trained == 4 + 2  # one of them again, after a made-up part
     assert path.read_bytes() == whole
 
 

@@ -1,12 +1,17 @@
 """Time, memory and disk of a training before it begins."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from sklearn.tree import DecisionTreeClassifier
 
 import vauban as vb
+from vauban.cli.poison_output import note_after
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
@@ -44,9 +49,46 @@ def test_a_plan_from_the_command_line_writes_nothing(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", images=pictures, labels=np.arange(20) % 2)
     data = f"npz:path={tmp_path}/train.npz,classes=2"
     options = ["--partitions", "4", "--model", "tiny-cnn:steps=2,views=1,batch=8,group=2", "--device", "cpu", "--plan"]
-    command = ["poison", "train", "--data", data, *options, "--out", str(tmp_path / "e")]
+    command = ["poison", "train", "--data", data, *options]
     found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert found["models"] == 4
     assert found["weights"] > 0
-    assert "disk:" in CliRunner().invoke(app, command).stdout
-    assert not (tmp_path / "e").exists()
+    assert "disk:" in CliRunner().invoke(app, [*command, "--out", str(tmp_path / "e")]).stdout
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "train.npz"]
+    missing = CliRunner().invoke(app, [one for one in command if one != "--plan"])
+    assert missing.exit_code == 2
+    assert "--out is needed" in missing.stderr
+
+
+def test_a_plan_of_a_recipe_trains_one_group_for_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    original = StackedTrainer._train_group
+
+    def counted(self: StackedTrainer, parts: Any, *rest: Any) -> Any:
+        seen.append((self.steps, len(parts)))
+        return original(self, parts, *rest)
+
+    monkeypatch.setattr(StackedTrainer, "_train_group", counted)
+    trainer = StackedTrainer(
+        "dense", 2, steps=100_000, batch=8, group=20, front="none", augment="none", views=1, normalise="fixed"
+    )
+    x = X.reshape(120, 1, 2, 2)
+    plan = vb.Ensemble.plan(x, Y, partitions=60, learner=trainer)
+    assert seen == [(12, plan.tried)]
+    sizes = [len(rows) for rows in vb.Partition(60).members(x, Y)]
+    assert plan.tried in {sum(size > 0 for size in sizes[i : i + 20]) for i in (0, 20, 40)}
+    assert plan.seconds > 0
+    assert plan.weights is not None
+    x[0] = np.nan
+    assert vb.Ensemble.plan(x, Y, partitions=60, learner=trainer).tried > 1
+
+
+def test_a_note_appears_once_work_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    with note_after(60, "never"):
+        pass
+    with note_after(0, "soon"):
+        deadline, shown = time.monotonic() + 60, ""
+        while "soon" not in shown and time.monotonic() < deadline:
+            shown += capsys.readouterr().err
+            time.sleep(0.01)
+    assert shown == "soon\n"

@@ -42,7 +42,10 @@ OutRunOption = Annotated[Path, common.folder_option("run folder")]
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
 def train(
-    out: Annotated[Path, common.folder_option("folder of the ensemble; an interrupted training is resumed")],
+    out: Annotated[
+        Path | None,
+        common.folder_option("folder of the ensemble; an interrupted training is resumed [needed without --plan]"),
+    ] = None,
     data: common.DataOption = "mnist",
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="how many parts", min=1)] = None,
     defense: DefenseOption = "dpa",
@@ -70,7 +73,7 @@ def train(
 
     Trained base classifiers are saved at once: after Ctrl-C or a kill the same command continues where it stopped.
     """
-    from vauban.cli.poison_output import progress_bars, show_plan, show_trained, warnings_as_notes
+    from vauban.cli.poison_output import note_after, progress_bars, show_plan, show_trained, warnings_as_notes
     from vauban.poisoning.ensemble_training import plan_parts
     from vauban.poisoning.ensemble_training import train as train_ensemble
 
@@ -88,8 +91,12 @@ def train(
     if plan:
         if partitions is None:
             raise BadInput("--plan needs --partitions: how many parts, for example --partitions 1200")
-        show_plan(plan_parts(data, defense, partitions, **settings), json)
+        with note_after(2, "timing some steps of a few base classifiers …"):
+            planned = plan_parts(data, defense, partitions, **settings)
+        show_plan(planned, json)
         return
+    if out is None:
+        raise BadInput("--out is needed: the folder in which base classifiers are saved, for example --out ens")
     with warnings_as_notes():
         ensemble = train_ensemble(
             data, defense, partitions, out=out, on=on, progress=progress_bars(out, json), **settings

@@ -56,7 +56,7 @@ def show_plan(plan: TrainingPlan, json: bool) -> None:
         f"{plan.models:,} base classifiers on {plan.smallest:,} to {plan.largest:,} samples each, {plan.empty:,} on none"
     )
     typer.echo(
-        f"training: about {common.duration(plan.seconds)} here, by {plan.tried} of the largest parts, trained and timed"
+        f"training: about {common.duration(plan.seconds)} here, by {plan.tried} base classifiers that were trained and timed"
     )
     if plan.weights is not None and plan.memory is not None:
         typer.echo(
@@ -95,6 +95,20 @@ def progress_bars(out: Path, quiet: bool) -> ProgressReporter:
             yield on_progress
 
     return progress
+
+
+@contextmanager
+def note_after(seconds: float, text: str) -> Iterator[None]:
+    """Print a note on stderr if the work takes longer than so many seconds."""
+    from threading import Timer
+
+    timer = Timer(seconds, typer.echo, (text,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vauban.data.originals import Originals
-from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.partitioning.partition import Partition, TrainingSet, TrainingSets
 from vauban.poisoning.progress import no_progress
-from vauban.poisoning.training.fitting import train_base_classifiers
+from vauban.poisoning.training.fitting import invalid_parts, train_base_classifiers
+from vauban.poisoning.training.guarded import fit_parts
+from vauban.poisoning.training.preprocessing import preprocess
+from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.poisoning.training.trainer import Trainer
 
 _PROBE = 3  # base classifiers that are trained one after another to estimate the rest
+_STEPS = 12  # steps of a group that are timed
 
 
 @dataclass(frozen=True)
@@ -54,16 +60,74 @@ def plan_training(
     preprocessing: str = "none",
     originals: Originals | None = None,
 ) -> TrainingPlan:
-    """Train one group (or `_PROBE` base classifiers) of the largest parts twice, and multiply the second time."""
-    sizes = np.array([len(rows) for rows in partition.members(x, y, originals)])
-    at_once = int(trainer.spec.get("group", 1))
+    """Train one group, or some base classifiers of the largest parts, and multiply; of a stacked trainer only a few steps."""
+    members = partition.members(x, y, originals)
+    sizes = np.array([len(rows) for rows in members])
+    at_once, used = int(trainer.spec.get("group", 1)), int((sizes > 0).sum())
+    trained = sizes.copy()
+    trained[list(invalid_parts(x, y, members, trainer))] = 0
+    chosen = _largest_group(trained, at_once) if at_once > 1 else _largest(trained)
+    seconds, known = 0.0, None
+    if chosen and type(trainer) is StackedTrainer:
+        parts = TrainingSets(x, y, [members[i] for i in chosen])
+        one, known = _time_steps(trainer, [(preprocess(preprocessing, some), labels) for some, labels in parts], chosen)
+        groups = len({int(i) // at_once for i in np.flatnonzero(sizes)})
+        on_cpu = torch.device(trainer.device).type == "cpu"
+        seconds = one * -(-groups // (torch.get_num_threads() if on_cpu else 1))
+    elif chosen:
+        seconds, known = _time_whole(x, y, partition, trainer, preprocessing, originals, chosen)
+        seconds *= used / len(chosen)
+    return TrainingPlan(
+        models=len(sizes),
+        smallest=int(sizes.min()),
+        largest=int(sizes.max()),
+        empty=len(sizes) - used,
+        tried=len(chosen),
+        at_once=at_once,
+        seconds=float(seconds),
+        weights=None if known is None else known * used // len(chosen),
+        samples=x.nbytes,
+    )
+
+
+def _largest(sizes: NDArray[np.int64]) -> list[int]:
     order = np.argsort(-sizes, kind="stable")
-    chosen = [int(i) for i in order[: max(at_once, _PROBE)] if sizes[i]]
-    if not chosen:
-        return TrainingPlan(len(sizes), 0, 0, len(sizes), 0, at_once, 0.0, None, x.nbytes)
+    return [int(i) for i in order[:_PROBE] if sizes[i]]
+
+
+def _largest_group(sizes: NDArray[np.int64], at_once: int) -> list[int]:
+    """The base classifiers that a trainer trains together with the one of the largest part."""
+    first = int(sizes.argmax()) // at_once * at_once
+    return [i for i in range(first, min(first + at_once, len(sizes))) if sizes[i]]
+
+
+def _time_steps(trainer: StackedTrainer, parts: list[TrainingSet], numbers: list[int]) -> tuple[float, int | None]:
+    """Seconds of one group, from its preparation and a few of its steps, which all take as long; and bytes of its weights.
+
+    A trainer reports each step here, since it has no more of them than base classifiers.
+    """
+    steps = min(_STEPS, trainer.steps, len(parts))
+    times = [time.perf_counter()]
+    groups = list(fit_parts(replace(trainer, steps=steps), parts, numbers, lambda _: times.append(time.perf_counter())))
+    if len(times) != steps + 1:  # a part that fails is tried again alone
+        return (time.perf_counter() - times[0]) * trainer.steps / steps, _total(weights for _, weights in groups)
+    each = (times[-1] - times[1]) / (steps - 1) if steps > 1 else times[1] - times[0]
+    return times[1] - times[0] + each * (trainer.steps - 1), _total(weights for _, weights in groups)
+
+
+def _time_whole(
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    partition: Partition,
+    trainer: Trainer,
+    preprocessing: str,
+    originals: Originals | None,
+    chosen: list[int],
+) -> tuple[float, int | None]:
+    """Seconds of a training of these base classifiers, and bytes of their weights; one is trained before, to start threads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in range(2):  # the first time also starts threads and compiles
+        for only in (chosen[:1], chosen):
             began = time.perf_counter()
             groups = train_base_classifiers(
                 x,
@@ -76,24 +140,17 @@ def plan_training(
                 source={},
                 on="here",
                 progress=no_progress,
-                only=chosen,
+                only=only,
                 originals=originals,
             )[1]
             seconds = time.perf_counter() - began
-    weights = [_size(group.weights()) for group in groups]
-    known = None if not weights or None in weights else sum(size for size in weights if size is not None)
-    used, scale = int((sizes > 0).sum()), (sizes > 0).sum() / len(chosen)
-    return TrainingPlan(
-        models=len(sizes),
-        smallest=int(sizes.min()),
-        largest=int(sizes.max()),
-        empty=len(sizes) - used,
-        tried=len(chosen),
-        at_once=at_once,
-        seconds=float(seconds * scale),
-        weights=None if known is None else int(known * scale),
-        samples=x.nbytes,
-    )
+    return seconds, _total(group.weights() for group in groups)
+
+
+def _total(groups: Iterable[Any]) -> int | None:
+    """Bytes of the weights of groups; None if there are none, or of another library."""
+    weights = [_size(group) for group in groups]
+    return None if not weights or None in weights else sum(size for size in weights if size is not None)
 
 
 def _size(weights: Any) -> int | None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from vauban.data import load
-from vauban.errors import BadInput, MissingExtra, VaubanError
+from vauban.errors import BadInput, MissingExtra, NotRepeated, VaubanError
 from vauban.poisoning import Ensemble, ModuleTrainer, Partition
 
 DIGITS = load("mnist:split=test")
@@ -26,7 +26,7 @@ X, Y = DIGITS.images[:300, :, ::4, ::4].copy(), DIGITS.labels[:300]
 def recorder(told: list[int]) -> Any:
     @contextmanager
     def progress(label: str, total: int, unit: str, done: int = 0) -> Iterator[Any]:
-        yield told.append
+        yield told.append if label != "training again" else lambda _: None
 
     return progress
 
@@ -88,9 +88,30 @@ def test_the_same_ensemble_whoever_trains_it(monkeypatch: pytest.MonkeyPatch, tm
     there = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray", progress=recorder(told))
     assert here.fingerprints == there.fingerprints
     assert np.array_equal(here.votes(X[:20]), there.votes(X[:20]))
-    assert stand_in.jobs == 7
+    assert stand_in.jobs == 7 + 2  # two parts are trained again, to compare their votes
     assert stand_in.most == 4
     assert sum(told) == 110 - len(here.empty)
+
+
+class Remembers(torch.nn.Linear):
+    """Votes for class 1 until modules of whatever parts have seen enough."""
+
+    seen = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            Remembers.seen += float(x.abs().mean())
+            with torch.no_grad():
+                self.bias[0] += Remembers.seen - 10
+        return super().forward(x)
+
+
+def test_workers_find_parts_that_share_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StandIn())  # type: ignore[arg-type]
+    rows = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    trainer = ModuleTrainer(lambda: Remembers(4, 2), 2, steps=3)
+    with pytest.raises(NotRepeated, match="trained again"):
+        Ensemble.fit(rows, np.arange(60) % 2, Partition(2), trainer, on="ray")
 
 
 def test_workers_that_keep_dying_stop_the_training_and_keep_what_was_trained(
@@ -113,7 +134,7 @@ def test_workers_that_keep_dying_stop_the_training_and_keep_what_was_trained(
     assert len(list(tmp_path.glob("models-*.safetensors"))) > 0
     stand_in.get, before = (lambda job: job()), stand_in.jobs
     again = Ensemble.fit(X, Y, Partition(110), TRAINER, folder=tmp_path, on="ray")
-    assert stand_in.jobs - before < 7
+    assert stand_in.jobs - before < 7 + 2
     assert again.fingerprints == Ensemble.fit(X, Y, Partition(110), TRAINER).fingerprints
 
 

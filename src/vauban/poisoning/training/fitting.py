@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.data.originals import Originals
-from vauban.errors import BadInput
+from vauban.errors import BadInput, NotRepeated
 from vauban.files import locked
 from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
@@ -26,9 +27,10 @@ from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.failures import RULE, Failure
 from vauban.poisoning.training.preprocessing import canonical_name, preprocess
 from vauban.poisoning.training.ray_jobs import connected_cluster, fit_on
+from vauban.poisoning.training.repeated import check_repeated
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
-from vauban.poisoning.training.trainer import Trainer, describe_trainer
+from vauban.poisoning.training.trainer import Trainer, describe_trainer, is_rebuilt
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints, with_failed
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.specs import choose
@@ -76,13 +78,16 @@ def train_base_classifiers(
     only: Collection[int] | None = None,
     originals: Originals | None = None,
 ) -> tuple[dict[str, Any], list[SavedGroup | SavedModels | InMemoryGroup]]:
-    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments; `only` those of these numbers."""
+    """The manifest and the base classifiers of `Ensemble.fit`, which documents the arguments; `only` those of these numbers.
+
+    Unless `only` some are wanted, a learner is refused whose votes change when a part is trained again (`check_repeated`).
+    """
     place = connected_cluster(on)
     if folder is not None and isinstance(trainer, SklearnTrainer):
         raise BadInput(SAVED_WHOLE)
     labels = training_labels(x, y)
     members = partition.members(x, labels, originals)
-    invalid = _invalid_parts(x, labels, members, trainer)
+    invalid = invalid_parts(x, labels, members, trainer)
     entries = {
         "schema": SCHEMA,
         "kind": KIND,
@@ -129,11 +134,31 @@ def train_base_classifiers(
                         groups.append(
                             InMemoryGroup(list(some), weights) if store is None else store.write(some, weights)
                         )
+            if only is None:
+                here = [i for i in numbers if i not in failed] or sorted(i for group in groups for i in group.numbers)
+                parts = TrainingSets(preprocessed, labels, [members[i] for i in here])
+                threads = manifest["compute"]["threads"]
+                check = partial(check_repeated, place, trainer, parts, here, groups, threads, progress)
+                if sum(len(rows) > 0 for rows in members) > 1 and not is_rebuilt(trainer):
+                    _check_once(check, store, here, bool(numbers))
     _warn_if_failed(invalid | failed, partition.models)
     return with_failed(manifest, failed), groups
 
 
-def _invalid_parts(
+def _check_once(check: Callable[[], None], store: WeightsFolder | None, here: Sequence[int], trained: bool) -> None:
+    """Run the check, of an ensemble in a folder once; a refused one is left incomplete, so that it cannot be loaded."""
+    if store is None:
+        check()
+    elif trained or not store.repeated():
+        try:
+            check()
+        except NotRepeated:
+            store.remove(here[0])
+            raise
+        store.write_repeated()
+
+
+def invalid_parts(
     x: NDArray[Any], labels: NDArray[np.int64], members: list[NDArray[np.int64]], trainer: Trainer
 ) -> dict[int, str]:
     """The base classifiers whose part holds a sample that nothing can be trained on, and what is wrong with it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +14,8 @@ from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.guarded import fit_parts
 from vauban.poisoning.training.trainer import Trainer
+
+T = TypeVar("T")
 
 _GROUP = 16
 RETRIES = 3
@@ -41,6 +43,20 @@ def fit_on(
     if cluster is None:
         return fit_parts(trainer, parts, numbers, on_progress)
     return _fit_on_ray(cluster, trainer, parts, numbers, on_progress)
+
+
+def call_on(cluster: RayCluster | None, trainer: Trainer, work: Callable[[], T]) -> T:
+    """What `work()` returns, computed in this process or by one worker of Ray that may train."""
+    if cluster is None:
+        return work()
+    ray = connect(cluster, _PURPOSE)
+    needs, _ = job_needs(ray, cluster, trainer)
+    found: T = result_of(ray, ray.remote(**needs, max_retries=RETRIES)(_call).remote(work), _TRAINED)
+    return found
+
+
+def _call(work: Callable[[], T]) -> T:
+    return work()
 
 
 def _fit_on_ray(

@@ -23,6 +23,7 @@ from vauban.runs import manifest as manifests
 
 SHARED = "shared.safetensors"
 FAILED = "failed.json"
+REPEATED = "repeated.json"
 _NOT_COMPARED = ("compute.threads", "partition.failed")  # the latter is complete once all parts have been trained
 _NOTE = "vauban"
 
@@ -102,6 +103,12 @@ class WeightsFolder:
         self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
         return SavedGroup(list(numbers), hashes, path)
 
+    def remove(self, number: int) -> None:
+        """Remove the file of the group that holds a base classifier."""
+        for group in self.groups():
+            if number in group.numbers and isinstance(group, SavedGroup):
+                group.path.unlink()
+
     def write_models(self, numbers: Sequence[int], models: list[Any]) -> None:
         """Write fitted classifiers of scikit-learn."""
         self.trusted.update(write_models(self.folder, self.identity, numbers, models))
@@ -129,6 +136,17 @@ class WeightsFolder:
             return {int(number): str(problem) for number, problem in found["failed"].items()}
         except (Lie, KeyError, TypeError, ValueError, AttributeError):
             return {}
+
+    def write_repeated(self) -> None:
+        """Write that base classifiers voted alike when they were trained again."""
+        write_json(self.folder / REPEATED, {"ensemble": self.identity})
+
+    def repeated(self) -> bool:
+        """Whether `write_repeated` was called for this ensemble."""
+        try:
+            return bool(read_json(self.folder / REPEATED)["ensemble"] == self.identity)
+        except (Lie, OSError, KeyError, TypeError):
+            return False
 
     def described(self) -> dict[str, Any]:
         """The manifest with all failed base classifiers in its list, not only those known before training."""

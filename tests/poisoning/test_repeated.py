@@ -1,0 +1,171 @@
+"""Learners that keep something from part to part are refused, and honest ones are not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import vauban as vb
+from vauban.errors import Incomplete, NotRepeated
+from vauban.poisoning import ModuleTrainer, Partition, SklearnTrainer
+from vauban.poisoning.training.fitting import train_base_classifiers
+from vauban.poisoning.training.repeated import _decoy
+
+X = np.random.default_rng(0).normal(size=(120, 4))
+LARGE = (np.abs(X).sum(axis=1) > 2.5).astype(int)
+RIGHT = (X[:, 0] > 0).astype(int)
+KEPT: dict[str, Any] = {}
+
+
+class Cached(ClassifierMixin, BaseEstimator):
+    """Votes for the label of the largest sample of all parts so far, which it keeps in a global."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> "Cached":
+        largest = np.abs(x.astype(float)).sum(axis=1)
+        if largest.max() > KEPT.get("size", 0):
+            KEPT.update(size=largest.max(), label=int(y[largest.argmax()]))
+        self.classes_, self.label_ = np.array([0, 1]), KEPT["label"]
+        return self
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.full(len(x), self.label_)
+
+
+class Leaky(LogisticRegression):
+    """Trains on the samples of all parts so far, which it keeps in its class."""
+
+    seen: list[tuple[np.ndarray, np.ndarray]] = []  # noqa: RUF012 - the leak
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> "Leaky":
+        Leaky.seen.append((x, y))
+        return super().fit(*(np.concatenate(some) for some in zip(*Leaky.seen, strict=True)))
+
+
+class Unseeded(ClassifierMixin, BaseEstimator):
+    """Votes by random numbers that no parameter fixes."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> "Unseeded":
+        self.classes_, self.weights_ = np.array([0, 1]), np.random.default_rng().normal(size=x.shape[1])
+        return self
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return (x @ self.weights_ > 0).astype(int)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    KEPT.clear()
+    Leaky.seen.clear()
+
+
+def fit(learner: Any, y: np.ndarray = RIGHT, x: np.ndarray = X, **more: Any) -> vb.Ensemble:
+    return vb.Ensemble.fit(x, y, **{"partitions": 9, "learner": learner, "num_classes": 2, "progress": False, **more})
+
+
+@pytest.mark.parametrize("partitions", [2, 9, 12])
+@pytest.mark.parametrize("spread", [1, 3])
+@pytest.mark.parametrize(
+    ("learner", "y"), [(Cached(), LARGE), (Leaky(), RIGHT), (Unseeded(), RIGHT)], ids=["cached", "leaky", "unseeded"]
+)
+def test_parts_that_share_state_are_refused(learner: Any, y: np.ndarray, partitions: int, spread: int) -> None:
+    with pytest.raises(NotRepeated, match="votes otherwise when it is trained again .* random_state"):
+        fit(learner, y, partitions=partitions, spread=spread)
+
+
+def test_state_is_found_with_8_bit_samples_and_in_other_processes() -> None:
+    pictures = np.random.default_rng(1).integers(0, 256, (120, 4), dtype=np.uint8)
+    with pytest.raises(NotRepeated):
+        fit(Cached(), (pictures.sum(axis=1, dtype=int) > 450).astype(int), pictures)
+    KEPT.clear()
+    with pytest.raises(NotRepeated):
+        fit(SklearnTrainer(Cached(), 2, jobs=2), LARGE)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 12])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        GaussianNB(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        RandomForestClassifier(5, n_jobs=2),
+        RandomForestClassifier(5, random_state=3),
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 2)),
+        lambda: torch.nn.Linear(4, 2),
+    ],
+    ids=["naive", "pipeline", "forest", "fixed-forest", "module", "function"],
+)
+def test_honest_learners_are_accepted(learner: Any, partitions: int) -> None:
+    assert fit(learner, partitions=partitions).models == partitions
+
+
+def test_one_part_and_chosen_parts_are_not_trained_again() -> None:
+    assert fit(Unseeded(), partitions=1).models == 1
+    rest: Any = {"against": None, "preprocessing": "none", "folder": None, "source": {}, "on": "here"}
+    trainer = SklearnTrainer(Unseeded(), 2)
+    no_bars: Any = vb.poisoning.progress.no_progress
+    assert len(train_base_classifiers(X, RIGHT, Partition(9), trainer, **rest, progress=no_bars, only=[3])[1]) == 1
+
+
+def remembers() -> Callable[[], torch.nn.Module]:
+    """A learner whose modules vote for class 1 until enough samples have been seen, in whatever parts."""
+    kept = [torch.zeros(())]
+
+    class Remembers(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                kept[0] = kept[0] + x.abs().mean().detach()
+                with torch.no_grad():
+                    self.bias[0] += kept[0] - 10
+            return super().forward(x)
+
+    return lambda: Remembers(4, 2)
+
+
+def test_a_refused_ensemble_in_a_folder_is_not_loaded_and_refused_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        trainer = ModuleTrainer(remembers(), 2, steps=3)  # has forgotten, as in another process
+        with pytest.raises(NotRepeated, match="trained again"):
+            fit(trainer, folder=tmp_path)
+        with pytest.raises(Incomplete, match="lacks 1 of its 9"):
+            vb.Ensemble.load(tmp_path, trainer=trainer)
+
+
+def test_an_ensemble_in_a_folder_is_checked_once_also_after_an_interruption(tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    class Counting(ModuleTrainer):
+        def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            trained.append(len(x))
+            return super()._train(x, y)
+
+    trainer = Counting(lambda: torch.nn.Linear(4, 2), 2, steps=2)
+    fit(trainer, folder=tmp_path)
+    assert len(trained) == 9 + 2
+    fit(trainer, folder=tmp_path)
+    assert len(trained) == 9 + 2
+    (tmp_path / "repeated.json").unlink()  # as if it had been stopped before the check
+    fit(trainer, folder=tmp_path)
+    assert len(trained) == 9 + 2 + 2
+    (tmp_path / "models-000004.safetensors").unlink()
+    fit(trainer, folder=tmp_path)
+    assert len(trained) == 9 + 2 + 2 + 3
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint64, np.float16, np.float64])
+def test_a_made_up_part_keeps_the_type_and_stays_finite(dtype: Any) -> None:
+    x = np.array([[0, 1, 200 if dtype is np.uint8 else 9_000]], dtype)
+    made, labels = _decoy(x, np.array([1]), 2)
+    assert made.dtype == dtype
+    assert np.isfinite(made.astype(float)).all()
+    assert made[0, 1] == 10
+    assert made.max() > x.max()
+    assert labels.tolist() == [0]
