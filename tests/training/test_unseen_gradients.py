@@ -10,7 +10,7 @@ from torch import nn
 
 import vauban as vb
 from vauban.models import build
-from vauban.training.unseen_gradients import seen_positions, zero_unseen
+from vauban.training.unseen_gradients import seen_positions, unseen_zeroed
 
 LAYERS = [
     nn.Conv2d(16, 16, 3, stride=2, padding=1),
@@ -42,13 +42,13 @@ def test_gradients_in_bf16_are_those_of_float64(layer: nn.Conv2d, width: int) ->
     draw = torch.Generator().manual_seed(width)
     x = torch.randn(4, 16, 8, width, generator=draw).bfloat16().contiguous(memory_format=torch.channels_last)
     own = copy.deepcopy(layer).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    zero_unseen(own, x.float(), "bf16")
-    own.bfloat16()
-    upstream = torch.randn(own(x).shape, generator=draw).bfloat16()
-    expected = gradient(copy.deepcopy(own).double(), x.double(), upstream.double())
-    for _ in range(5):
-        found = gradient(own, x, upstream)
-        assert float((found - expected).norm()) <= 0.02 * float(expected.norm()) + 1e-6
+    with unseen_zeroed(own, x.float(), "bf16"):
+        own.bfloat16()
+        upstream = torch.randn(own(x).shape, generator=draw).bfloat16()
+        expected = gradient(copy.deepcopy(own).double(), x.double(), upstream.double())
+        for _ in range(5):
+            found = gradient(own, x, upstream)
+            assert float((found - expected).norm()) <= 0.02 * float(expected.norm()) + 1e-6
 
 
 def test_a_position_is_seen_where_its_gradient_is_not_zero() -> None:
@@ -81,3 +81,14 @@ def test_training_a_network_on_narrow_views_in_bf16_repeats_bit_for_bit() -> Non
     assert found[0].isfinite().all()
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def test_what_training_returns_has_all_gradients_on_other_inputs() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
+    data = (np.random.default_rng(0).integers(0, 256, (8, 1, 8, 1), dtype=np.uint8), np.arange(8) % 2)
+    trained = vb.train(network, data, "gaussian:sigma=0.5", epochs=1, batch=8, precision="bf16").network
+    trained.requires_grad_(True)
+    trained(torch.rand(2, 1, 8, 8)).square().sum().backward()
+    assert (trained[0].weight.grad != 0).all()

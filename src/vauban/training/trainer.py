@@ -43,7 +43,7 @@ from vauban.training.origins import check_network, check_recipe, copied, describ
 from vauban.training.progress import Callback, Trained, TrainingProgress
 from vauban.training.recipe import Recipe
 from vauban.training.saving import BASE_ACCURACY, Weights, what_is_kept
-from vauban.training.unseen_gradients import zero_unseen
+from vauban.training.unseen_gradients import unseen_zeroed
 from vauban.training.unsmoothed import smoothing_for
 from vauban.training.updates import Updater
 from vauban.training.validation import Validated, Validation, validate
@@ -115,12 +115,12 @@ def train(
         processes(device) as (group, own_device),
         current(own_device),
         torch.random.fork_rng(devices=[]),
-        ExitStack() as locks,
+        ExitStack() as stack,
     ):
         group.check_batch(recipe.batch, recipe.accumulate)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
-            locks.enter_context(locked_file(files.weights))
+            stack.enter_context(locked_file(files.weights))
         source = source_of(data, own_device, classes, workers, loss.uses_labels, smoothing, input_range)
         check_recipe(recipe, source, loss)
         if validation is not None:
@@ -138,7 +138,7 @@ def train(
             pair = frozen.behind(module).to(own_device)
             check_network(pair, views, source.classes)
             module = pair if loss.classifies else module
-        zero_unseen(module, views, recipe.precision)
+        stack.enter_context(unseen_zeroed(module, views, recipe.precision))
         about = (source.shape, source.levels, source.classes, own_device, group)
         compiles = own_device.type == "cuda" if compile is None else compile
         updater = Updater(module, smoothing, recipe, *about, compiles)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,15 +14,30 @@ from vauban.engine.network import called
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def zero_unseen(network: nn.Module, views: Tensor, precision: str) -> None:
+@contextmanager
+def unseen_zeroed(network: nn.Module, views: Tensor, precision: str) -> Iterator[None]:
     """Make gradients zero, in every backward pass of `network` on views of this shape, where a kernel only ever sees zeros.
 
     There they are zero by definition, and torch's bf16 kernels for CPUs return whatever the memory held before (seen with torch
     2.13, on narrow inputs of layers with a stride). Its other gradients are right, and so are all of them in other precisions
     and on GPUs, where nothing is done.
     """
-    if views.device.type != "cpu" or precision != "bf16":
-        return
+    hooks = []
+    if views.device.type == "cpu" and precision == "bf16":
+        for weight, positions in _seen(network, views).items():
+            if weight.requires_grad and not bool(positions.all()):
+                hooks.append(
+                    weight.register_hook(lambda gradient, unseen=~positions: gradient.masked_fill(unseen, 0.0))
+                )
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _seen(network: nn.Module, views: Tensor) -> dict[nn.Parameter, Tensor]:
+    """For the weight of every convolution which positions of its kernel see a value, in one call of the network."""
     seen: dict[nn.Parameter, Tensor] = {}
 
     def look(layer: Any, given: tuple[Tensor, ...]) -> None:
@@ -30,18 +47,17 @@ def zero_unseen(network: nn.Module, views: Tensor, precision: str) -> None:
             seen[weight] = seen[weight] | found if weight in seen else found
 
     hooks = [part.register_forward_pre_hook(look) for part in network.modules() if isinstance(part, CONVOLUTIONS)]
-    was_training = network.training
+    modes = {part: part.training for part in network.modules()}
     network.eval()
     try:
         with torch.no_grad():
             called(network, views)
     finally:
-        network.train(was_training)
+        for part, training in modes.items():
+            part.training = training
         for hook in hooks:
             hook.remove()
-    for weight, positions in seen.items():
-        if weight.requires_grad and not bool(positions.all()):
-            weight.register_hook(lambda gradient, unseen=~positions: gradient.masked_fill(unseen, 0.0))
+    return seen
 
 
 def seen_positions(layer: Any, sides: tuple[int, ...]) -> Tensor:
