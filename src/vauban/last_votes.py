@@ -28,6 +28,12 @@ class LastVotes(SampledVotes):
         after = int(looks[-1].sum()) if looks else 0
         return votes in [next((look for look in some if look > after), None) for some in (self._all, self._kept)]
 
+    @property
+    def rewritten(self) -> bool:
+        """Whether a finished call has removed all other looks, after it found its model unchanged."""
+        taken = {int(counts.sum()) for looks in self.looks for counts in looks}
+        return len(self._all) > len(self._kept) and taken == set(self._kept) and all(self.looks)
+
     def forget_looks(self) -> bool:
         """Forget the counts at looks that a finished run does not keep; whether there were any."""
         looks = [[counts for counts in some if int(counts.sum()) in self._kept] for some in self.looks]

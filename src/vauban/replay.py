@@ -22,7 +22,7 @@ from vauban.laws.exact import Ballots
 from vauban.other_arithmetic import Found, Rounding, compare_scores
 from vauban.report.progress import bar
 from vauban.runs.manifest import Manifest, read_raw
-from vauban.runs.store import RunRecord, extensions_of, read_record
+from vauban.runs.store import RunRecord, read_record
 from vauban.runs.verify import verify_run
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
@@ -94,61 +94,6 @@ def replay(
     index = sorted(manifest.data.index[position] for position in chosen)
     altered = undetected(len(batch), len(chosen))
     return Replay(len(batch), index, found.cast, altered, rounding, found.near, found.differing)
-
-
-def refuse_other_votes(
-    record: RunRecord, sampler: Any, batch: Batch, secret: Seed | None, extending: bool = False
-) -> None:
-    """Cast a few of the votes again that a run keeps and has not sealed, and refuse it if its model gives others now.
-
-    An earlier call may have ended before it looked whether its model still gave the answers with which it had begun. `extending`:
-    all votes before the last extension are sealed.
-    """
-    votes: Any = record.votes
-    if sampler.network.stochastic is not None:
-        return
-    sealed = [record.manifest.settings.n or 0, *extensions_of(record.method)][-2] if extending else 0
-    sampled = secret is not None
-    begun = [p for p in range(len(votes.index)) if votes.votes_of(p) > sealed] if sampled else votes.complete
-    some = sorted({begun[0], begun[len(begun) // 2], begun[-1]}) if begun else []
-    try:
-        if secret is not None:
-            _compare_looks(votes, sampler, batch, _telling(votes, begun), secret, sealed)
-        elif isinstance(votes, CountedVotes):
-            _replay_exactly(record, sampler, batch, some[-1:], lambda _: None)
-        else:
-            _compare_first_views(votes, sampler, batch, some)
-    except Lie as problem:
-        raise RunRefused(f"{problem}. A model that stays as it is is needed, and another --out") from None
-
-
-def _telling(votes: SampledVotes, positions: list[int]) -> list[int]:
-    """The last of these positions, and of each third of them the one whose votes are least unanimous: where all views agree, a
-    changed model shows least."""
-    thirds = [part.tolist() for part in np.array_split(np.array(positions, dtype=np.int64), 3) if len(part)]
-    divided = {min(part, key=lambda p: votes.looks[p][-1].max() / votes.votes_of(p)) for part in thirds}
-    return sorted(divided | set(positions[-1:]))
-
-
-def _compare_looks(votes: SampledVotes, sampler: Any, batch: Batch, some: list[int], secret: Seed, sealed: int) -> None:
-    """Compare the first counts of these inputs that are not sealed."""
-    first, works = {}, []
-    for p in some:
-        closed = [counts for counts in votes.looks[p] if int(counts.sum()) <= sealed]
-        look, before = votes.looks[p][len(closed)], closed[-1] if closed else None
-        first[votes.index[p]] = look
-        requests = counts_at("count", [int(look.sum())], 0 if before is None else int(before.sum()), before)
-        works.append(Work(votes.index[p], batch.inputs.values[p], requests))
-    for tally, _ in Scheduler(sampler, secret).run(works):
-        _refuse_other(tally.input, f"at {tally.votes} votes", first[tally.input], tally.counts)
-
-
-def _compare_first_views(votes: BallotVotes, sampler: Any, batch: Batch, some: list[int]) -> None:
-    count = min(votes.views, sampler.rows)
-    for p in some:
-        begin = p * votes.views
-        again = np.concatenate([part for _, part in sampler.cast(batch.inputs.values, begin, begin + count)])
-        _refuse_other(votes.index[p], "view by view", votes.votes[p][:count], again)
 
 
 def undetected(inputs: int, replayed: int) -> int:
@@ -291,7 +236,7 @@ def _cast(
     if secret is None:
         if rounding is not None:
             return other_arithmetic.replay_exactly(record, sampler, batch, chosen, rounding, done)
-        return Found(_replay_exactly(record, sampler, batch, chosen, done))
+        return Found(replay_exactly(record, sampler, batch, chosen, done))
     if rounding is not None:
         return other_arithmetic.replay_sampled(record, sampler, batch, chosen, secret, rounding, done)
     return Found(_replay_sampled(record, sampler, batch, chosen, secret, done))
@@ -315,14 +260,14 @@ def _replay_sampled(
         position = position_of[tally.input]
         looks = {int(counts.sum()): counts for counts in votes.looks[position]}
         kept = votes.chosen[position] if tally.stage == "choose" else looks[tally.votes]
-        _refuse_other(tally.input, f"at {tally.votes} votes ({tally.stage})", kept, tally.counts)
+        refuse_other_vote(tally.input, f"at {tally.votes} votes ({tally.stage})", kept, tally.counts)
         if last:
             cast += tally.votes
             done(1)
     return cast
 
 
-def _replay_exactly(
+def replay_exactly(
     record: RunRecord, sampler: Any, batch: Batch, chosen: list[int], done: Callable[[int], None]
 ) -> int:
     """Cast the vote of every view of these positions; how many there are."""
@@ -332,14 +277,14 @@ def _replay_exactly(
         again = np.concatenate([some for _, some in sampler.cast(batch.inputs.values[position : position + 1])])
         if isinstance(votes, CountedVotes):
             counted = Ballots(again[None], votes.num_classes).counts[0]
-            _refuse_other(votes.index[position], "counts", votes.counts([position])[0], counted)
+            refuse_other_vote(votes.index[position], "counts", votes.counts([position])[0], counted)
         else:
-            _refuse_other(votes.index[position], "view by view", votes.votes[position], again)
+            refuse_other_vote(votes.index[position], "view by view", votes.votes[position], again)
         done(1)
     return len(chosen) * votes.views
 
 
-def _refuse_other(number: int, where: str, kept: Any, again: Any) -> None:
+def refuse_other_vote(number: int, where: str, kept: Any, again: Any) -> None:
     if not np.array_equal(kept, again):
         raise Lie(
             f"input {number}: the votes in the folder are not those of this model, these inputs and this seed ({where}): the "

@@ -191,12 +191,10 @@ class SmoothedClassifier(AsModule):
         "ray:address=host:port" lets the workers of a Ray cluster vote; a function casts the votes itself. `index` [m]: the
         number of each input, which addresses its noise; its position unless given. `progress`: True shows a bar after two
         seconds, a function is called with `Progress`. `order`: positions in the order in which they are voted on; it changes
-        no claim. `picture`: draws the certificates as a PNG, which the folder keeps and seals. `keep`: "counts" keeps counts in
-        place of ballots, where an exact law needs no order of views: a smaller folder, from which nothing can be derived that
-        needs the vote of a view. "last", for a fixed n: counts at n alone, a fifth of the size, and no claim at a smaller n.
-
-        `announce`: write the manifest and cast no vote; the result is empty and its note has the hash to publish. `nonce_from`:
-        which one value, not known yet, will be the `nonce`, with which the same call then votes (docs/seeds-and-replay.md).
+        no claim. `picture`: draws the certificates as a PNG, which the folder keeps and seals. `keep`: "counts" in place of
+        ballots, where an exact law needs no order of views, a smaller folder; "last", for a fixed n: counts at n alone, a fifth
+        of the size, and no claim at a smaller n. `announce`: write the manifest and cast no vote; the note of the result has the
+        hash to publish. `nonce_from`: which value, not known yet, will be the `nonce` then (docs/seeds-and-replay.md).
         """
         batch, law = self.collect(x, y, index), self.smoothing.law
         chosen = label or ("votes" if n0 is not None or batch.labels is None else "given")
@@ -227,13 +225,15 @@ class SmoothedClassifier(AsModule):
             store.begin(self._manifest(batch, method, sampler, secret, differ), secret, extend, asked)
             if announce:
                 return store.announcement()
+            if there is not None and store.unsealed:
+                from vauban.resumed import refuse_other_votes
+
+                refuse_other_votes(store.record, sampler, batch, store.secret, store.extending, progress is not True)
+            if extend is not None:
+                store.extend(extend)
             method, votes = store.record.method, store.record.votes
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))
-            if there is not None and votes.votes_cast and (not store.sealed or store.extending):
-                from vauban.replay import refuse_other_votes
-
-                refuse_other_votes(store.record, sampler, batch, store.secret, store.extending)
             if needed and self._rows_differ(sampler, batch.inputs, method) != differ:
                 raise RunRefused(f"{out}: scores depend on the row where they did not, or no longer: use another --out")
             try:

@@ -22,8 +22,8 @@ from vauban.laws.exact import Ballots
 Counts = NDArray[np.int64]
 
 STAGES = ("choose", "count", "predict")
-MOST = 2**53
-"""The most votes an input can have."""
+MOST = 2**53  # votes of an input
+RECENT = 10  # records written last, which a table that is read from a file names
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class SampledVotes:
         self._positions = {number: position for position, number in enumerate(self.index)}
         self.chosen: list[Counts | None] = [None] * len(self.index)
         self.looks: list[list[Counts]] = [[] for _ in self.index]
+        self.recent: list[Tally] = []
 
     def add(self, tally: Tally) -> None:
         """Add a tally; ValueError says why it cannot belong to this run."""
@@ -196,8 +197,9 @@ class SampledVotes:
 
     def take(self, tallies: Iterable[Tally], where: Callable[[int], str]) -> None:
         """Add tallies read from a file, whatever the order of its lines; `where(i)` names the i-th in an error."""
-        listed = list(enumerate(tallies))
-        for number, tally in sorted(listed, key=lambda pair: (pair[1].input, pair[1].stage, pair[1].votes)):
+        read = list(tallies)
+        self.recent = read[-RECENT:]
+        for number, tally in sorted(enumerate(read), key=lambda pair: (pair[1].input, pair[1].stage, pair[1].votes)):
             try:
                 self.add(tally)
             except ValueError as problem:
@@ -241,12 +243,12 @@ class BallotVotes:
         self, index: Sequence[int], num_classes: int, views: int, sets: bool, truth: Sequence[int] | None = None
     ):
         self.index, self.num_classes, self.views, self.sets = [int(n) for n in index], num_classes, views, sets
-        self.truth = truth
+        self.truth, shape = truth, (len(self.index), views)
         self._positions = {number: position for position, number in enumerate(self.index)}
-        shape = (len(self.index), views)
         self.cast = np.zeros(shape, dtype=bool)
         self.votes = np.zeros((*shape, num_classes) if sets else shape, dtype=bool if sets else _dtype(num_classes))
         self._written = np.zeros(shape, dtype=bool)
+        self.recent: list[Any] = []
 
     def add(self, piece: BallotPiece) -> None:
         """Add a piece; ValueError says why it cannot belong to this run."""
@@ -301,6 +303,7 @@ class BallotVotes:
     def take(self, pieces: Iterable[BallotPiece], where: Callable[[int], str]) -> None:
         """Add pieces read from a file; `where(i)` names the i-th in an error."""
         for number, piece in enumerate(pieces):
+            self.recent = [*self.recent[1 - RECENT :], piece]
             try:
                 self.add(piece)
             except ValueError as problem:

@@ -250,9 +250,6 @@ class FolderStore:
         self._claims = self._sealed_claims(closed)
         if self._claims is None:
             self._unseal()
-        if extend is not None and extend not in extensions_of(self.record.method):
-            self._extend(extend)
-            self.record, length = read_record(self.path, self.manifest)
         self.secret = None if secret is None else self._bound(secret)
         self._length = length
         self.extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
@@ -283,16 +280,20 @@ class FolderStore:
         if files:
             raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
 
-    def _extend(self, n: int) -> None:
+    def extend(self, n: int) -> None:
+        """Let votes be added up to n of each input; what is finished is sealed first, after its votes were compared."""
         from vauban.runs.extensions import extended_method
 
-        record, extended = self.record, extended_method(self.path, self.record, n)
-        if self._claims is None or self._closed() is not record:
-            self._claims = record.claims()
+        if n in extensions_of(self.record.method):
+            return
+        extended = extended_method(self.path, self.record, n)
+        if self.unsealed:
             (self.path / PICTURE).unlink(missing_ok=True)
-            write_claims(self.path, record, self._claims)
-        text = "".join(extension_lines(extended, record.binding))
-        replace_file(self.path / EXTENSIONS, text.encode())
+            self.finish()
+            self._claims = self.record.claims()
+        replace_file(self.path / EXTENSIONS, "".join(extension_lines(extended, self.record.binding)).encode())
+        self.record, self._length = read_record(self.path, self.manifest)
+        self.extending = True
 
     def _closed(self) -> RunRecord:
         """What a seal in the folder closes: the record, without an extension that is not sealed yet."""
@@ -334,9 +335,9 @@ class FolderStore:
             self._written = now
 
     @property
-    def sealed(self) -> bool:
-        """Whether the votes that the folder held at first were sealed; since the first new vote, False."""
-        return self._claims is not None
+    def unsealed(self) -> bool:
+        """Whether the folder held votes at first that no seal closes."""
+        return bool(self.record.votes.votes_cast) and (self._claims is None or self.extending)
 
     def discard(self) -> None:
         """Take the votes of this call back, because its model did not stay as it was."""
@@ -364,8 +365,10 @@ class FolderStore:
             self._close_log()
             self.record, _ = read_record(self.path, self.manifest)
             self._claims = None
-        elif self.sealed and not self.extending and (draw is None or sealed_picture(self.path) is not None):
-            return self._latest(self._claims or {})
+        elif (
+            self._claims is not None and not self.extending and (draw is None or sealed_picture(self.path) is not None)
+        ):
+            return self._latest(self._claims)
         record = self.record
         if not record.method.finished(record.votes, sealed=True):
             raise Incomplete(
