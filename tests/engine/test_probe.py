@@ -74,6 +74,16 @@ def by_row(views: torch.Tensor) -> torch.Tensor:
     return plain(views) + 1e-6 * torch.arange(len(views))[:, None] * torch.tensor([1.0, -1.0])
 
 
+def polarity(views: torch.Tensor) -> torch.Tensor:
+    """One answer for the whole batch, by the mean of a feature over all rows: other rows of the same kind do not change it."""
+    return flipped(bool(views[:, 3].mean() < 0.5), views)
+
+
+def majority(views: torch.Tensor) -> torch.Tensor:
+    """Every row gets the label that most rows have."""
+    return flipped(bool(plain(views).argmax(1).float().mean() < 0.5), views)
+
+
 MIXING = {
     "torch's coin": (lambda: coin_of_torch, "draws random numbers .torch's generator"),
     "NumPy's coin": (lambda: coin_of_numpy, "draws random numbers .numpy's generator"),
@@ -82,6 +92,8 @@ MIXING = {
     "a layer in training": (training_norm, "depends on the other views"),
     "pairs": (lambda: pairs_averaged, "depends on the other views"),
     "far pairs": (lambda: far_pairs, "depends on the other views"),
+    "one answer by a mean": (lambda: polarity, "depends on the other views"),
+    "a majority": (lambda: majority, "depends on the other views"),
 }
 
 SETTINGS = {
@@ -101,6 +113,29 @@ def test_a_model_whose_votes_are_not_independent_is_refused(name: str, how: str,
     assert not (tmp_path / "run" / "manifest.json").exists()
     with pytest.raises(BadInput, match=complaint):
         smoothed.predict(X, n=100, seed=1)
+
+
+@pytest.mark.parametrize("model", [polarity, majority])
+@pytest.mark.parametrize("slow", [False, True])
+def test_so_is_one_whose_inputs_are_all_alike(model: Model, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanged for one another, views of inputs that are alike leave a mean and a majority as they were."""
+    monkeypatch.setattr(network, "_PROBE_SECONDS", 0.0 if slow else PROBE_SECONDS)
+    alike = torch.full((4, 4), 230, dtype=torch.uint8)
+    for smoothing in ("gaussian:sigma=0.5", "splitting:sigma=0.3"):
+        smoothed = vb.SmoothedClassifier(model, smoothing, num_classes=2)
+        settings = {} if smoothed.smoothing.law.exact else {"n": 200, "alpha": 0.01}
+        with pytest.raises(BadInput, match="depends on the other views"):
+            smoothed.certify(alike, [1] * 4, **settings)
+
+
+def test_a_model_that_refuses_views_which_no_smoothing_makes_is_taken() -> None:
+    def strict(views: torch.Tensor) -> torch.Tensor:
+        if bool((views.flatten(1).amax(1) - views.flatten(1).amin(1) < 1e-6).any()):
+            raise ValueError("a view of one value alone")
+        return plain(views)
+
+    certs = vb.SmoothedClassifier(strict, vb.Gaussian(sigma=0.5), num_classes=2).certify(X, [0, 1], n=200, alpha=0.01)
+    assert len(certs) == 2
 
 
 def test_a_module_that_changes_its_buffers_is_refused() -> None:
@@ -325,11 +360,12 @@ class Counted(torch.nn.Module):
         return plain(views) * self.weight
 
 
-@pytest.mark.parametrize(("rows", "before", "after"), [(50, 13, 11), (100, 14, 12), (1000, 18, 16)])
+@pytest.mark.parametrize(("rows", "before", "after"), [(50, 17, 15), (100, 18, 16), (1000, 22, 20)])
 def test_slow_models_are_asked_for_few_shapes(
     rows: int, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three times the same shape and two other orders, and as few as separate any two rows; after the votes the same once."""
+    """Three times the same shape and two other orders, as few as separate any two rows, and four in which one view stands in the
+    place of nearly all; after the votes the same once."""
     monkeypatch.setattr("vauban.engine.network._PROBE_SECONDS", 0.0)
     model = Counted()
     smoothed = vb.SmoothedClassifier(model, vb.Gaussian(sigma=0.5), num_classes=2, rows=rows)

@@ -20,6 +20,7 @@ from vauban.engine.network import (
     probe_entries,
     refuse_nan,
     votes_of,
+    with_extremes,
 )
 from vauban.engine.sampler import Answer, choose_in_flight, choose_rows
 from vauban.engine.scheduler import sent
@@ -164,13 +165,14 @@ class Enumerator:
         if self.rows in earlier and not again:
             return True
         spread = self._spread(inputs, 2 * self.rows)
-        views = torch.cat([self._views(inputs, 0, spread[0::2]), self._views(inputs, 0, spread[1::2])])
+        views = with_extremes(torch.cat([self._views(inputs, 0, spread[part::2]) for part in (0, 1)]))
 
         def reordered(order: torch.Tensor) -> torch.Tensor:
             return self._scores(self.network.laid_out(views[order.to(views.device)]))
 
         with torch.inference_mode():
-            if not check_independence(reordered, self.rows, self.network.model, refuse_nan, earlier=earlier):
+            model = self.network.model
+            if not check_independence(reordered, self.rows, model, refuse_nan, earlier=earlier, further=2):
                 earlier.clear()
                 raise RowsDiffer(
                     f"at {self.rows} rows the model's scores depend on the row a view is in, by the rounding of its "

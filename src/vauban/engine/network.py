@@ -284,14 +284,16 @@ def check_independence(
     check: Callable[[torch.Tensor], None] = lambda scores: None,
     most_repeats: int = 20,
     earlier: dict[Any, Any] | None = None,
+    further: int = 0,
 ) -> bool:
     """Refuse a base classifier whose scores for a view depend on chance or on the other views of a batch: votes would not be
     independent. Returns whether the scores are also the same wherever in the batch a view stands.
 
-    `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts, int64 [parts]; a part
-    is a view, or a block of views. Shapes are run in which some parts are replaced, so that of any two either stays while the
-    other is replaced: scores of parts that stay must match bit for bit. The same shape is run 3 times, and more often until there
-    were `most_repeats` calls or two seconds have passed. `check` may refuse the first scores. `earlier` holds those of an earlier
+    `reordered(order)`: scores [rows, classes] of the shape whose i-th part is part order[i] of 2 * parts + `further`, int64
+    [parts]; a part is a view, or a block of views. Shapes are run in which some parts are replaced, so that of any two either
+    stays while the other is replaced, and shapes in which one part stands in the place of nearly all, each `further` one too:
+    scores of parts that stay must match bit for bit. The same shape is run 3 times, and more often until there were
+    `most_repeats` calls or two seconds have passed. `check` may refuse the first scores. `earlier` holds those of an earlier
     check, which must be the same. Where a module asks some networks about some views only (`probing`, `asks_some`), all this is
     done a second time while it asks them about half of all views.
     """
@@ -302,7 +304,7 @@ def check_independence(
         for one in sometimes:
             one.probing = True
         kept = earlier.setdefault("probing", {}) if sometimes else None
-        agree = not sometimes or check_independence(reordered, parts, model, check, LEAST_REPEATS, kept)
+        agree = not sometimes or check_independence(reordered, parts, model, check, LEAST_REPEATS, kept, further)
     finally:
         for one in sometimes:
             one.probing = False
@@ -325,14 +327,35 @@ def check_independence(
     for replaced, shift in itertools.product(subsets, range(shifts)):
         found = scores(torch.where(replaced, (own + shift) % parts + parts, own))
         if not torch.equal(first[~replaced], found[~replaced]):
-            raise BadInput(
-                "the model's answer to a view depends on the other views of the batch: a base classifier that judges each "
-                "view by itself is needed (is a normalisation layer still training? call model.eval())"
-            )
+            raise BadInput(DEPENDS)
+    _refuse_crowds(scores, first, own, further, _CROWDS if calls >= most_repeats else _LEAST_CROWDS)
     agree &= _rows_agree(scores, first, own)
     state.refuse_change(model)
     earlier[parts] = first
     return agree
+
+
+def _refuse_crowds(
+    scores: Callable[[torch.Tensor], torch.Tensor], first: torch.Tensor, own: torch.Tensor, further: int, crowds: int
+) -> None:
+    """Refuse scores that change where all other parts are one and the same: a mean or a majority moves farthest then."""
+    parts = len(own)
+    stays = (own == 0) | (own == parts // 2)
+    unlike = range(2 * parts, 2 * parts + further)
+    for neighbour in [*unlike, *(2 * parts * i // crowds for i in range(crowds))]:
+        try:
+            found = scores(torch.where(stays, own, neighbour))
+        except VaubanError:  # a view that no smoothing makes may be refused
+            if neighbour in unlike:
+                continue
+            raise
+        if not torch.equal(first[stays], found[stays]):
+            raise BadInput(DEPENDS)
+
+
+def with_extremes(views: torch.Tensor) -> torch.Tensor:
+    """The views [n, ...] and two more, of nothing but their smallest and of nothing but their largest value."""
+    return torch.cat([views, torch.stack([torch.full_like(views[0], float(value)) for value in views.aminmax()])])
 
 
 def _rows_agree(scores: Callable[[torch.Tensor], torch.Tensor], first: torch.Tensor, own: torch.Tensor) -> bool:
@@ -351,8 +374,13 @@ def _rows_agree(scores: Callable[[torch.Tensor], torch.Tensor], first: torch.Ten
     return agree
 
 
+DEPENDS = (
+    "the model's answer to a view depends on the other views of the batch: a base classifier that judges each view by itself is "
+    "needed (is a normalisation layer still training? call model.eval())"
+)
 LEAST_REPEATS = 3
 _PROBE_SECONDS, _LEAST_NEIGHBOURS = 2.0, 8
+_CROWDS, _LEAST_CROWDS = 8, 2  # views each of which once stands in the place of nearly all others; of slow models
 _ROUNDING = 1e-2  # of the range of scores: what the rounding of any precision may change from row to row
 _CHANGED_VOTES = 1e-2  # of the views: those so close to a tie that rounding decides
 

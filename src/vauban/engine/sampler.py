@@ -21,6 +21,7 @@ from vauban.engine.network import (
     probe_entries,
     refuse_nan,
     votes_of,
+    with_extremes,
 )
 from vauban.engine.random_models import check_dispersion, seeded_generators
 from vauban.engine.scheduler import PendingInput, Scheduler, ViewBlock, Work, sent
@@ -255,7 +256,8 @@ class Sampler:
             self._check_random_model(inputs)
             return True
         blocks = self.probe_blocks(inputs, range(2 * self.blocks))
-        views = torch.cat([self._eager_views(blocks[: self.blocks]), self._eager_views(blocks[self.blocks :])])
+        pair = [self._eager_views(blocks[: self.blocks]), self._eager_views(blocks[self.blocks :])]
+        views = with_extremes(torch.cat(pair))
         earlier = kept_for(inputs, self.network.prepared, self._programs.setdefault("probed", {}))
 
         def by_row(order: torch.Tensor) -> torch.Tensor:
@@ -266,7 +268,7 @@ class Sampler:
                 return self.network.scores(some, self.num_classes)
 
         most = LEAST_REPEATS if self._fuses else 20
-        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, most, earlier)
+        agree = check_independence(by_row, self.rows, self.network.model, refuse_nan, most, earlier, further=2)
         return agree & self._fused_rows_agree(blocks, earlier.setdefault("fused", {})) if self._fuses else agree
 
     def _fused_rows_agree(self, blocks: Sequence[ViewBlock], earlier: dict[Any, Any]) -> bool:
