@@ -46,20 +46,20 @@ def check_k(k: Any, num_classes: int) -> int:
 
 def check_alpha(alpha: Any, below: float = 1.0) -> float:
     """Check alpha: a failure probability between 0 and `below`, both excluded, and at least `LEAST_PROBABILITY`."""
-    if not isinstance(alpha, float | int | np.floating) or isinstance(alpha, bool) or not 0 < alpha < below:
-        limit = "1" if below == 1 else f"{below:g}"
-        raise BadInput(f"alpha={alpha}: a probability strictly between 0 and {limit} is needed, for example 0.001")
-    return _large_enough("alpha", float(alpha))
+    return _probability("alpha", alpha, below)
 
 
 def check_rho(rho: Any) -> float:
     """Check rho: the failure probability of a claim about a whole data set."""
-    if not isinstance(rho, float | int | np.floating) or not 0 < rho < 1:
-        raise BadInput(f"rho={rho}: a probability strictly between 0 and 1 is needed, for example 0.001")
-    return _large_enough("rho", float(rho))
+    return _probability("rho", rho, 1.0)
 
 
-def _large_enough(name: str, probability: float) -> float:
+def _probability(name: str, value: Any, below: float) -> float:
+    is_number = isinstance(value, float | int | np.floating) and not isinstance(value, bool)
+    if not is_number or not 0 < value < below:
+        shown, limit = value if is_number else repr(value), "1" if below == 1 else f"{below:g}"
+        raise BadInput(f"{name}={shown}: a probability strictly between 0 and {limit} is needed, for example 0.001")
+    probability = float(value)
     if probability < LEAST_PROBABILITY:
         raise BadInput(
             f"{name}={probability}: at least {LEAST_PROBABILITY} is needed, since smaller tails cannot be computed in floating "
@@ -80,7 +80,7 @@ def check_votes(n: Any) -> int:
 def check_n0(n0: Any) -> int:
     """Check n0: a number of uncounted votes that choose a label."""
     if not is_whole(n0) or n0 < 1:
-        raise BadInput(f"n0={n0}: at least one uncounted vote is needed to choose the label, 100 is usual")
+        raise BadInput(f"n0={n0!r}: at least one uncounted vote is needed to choose the label, 100 is usual")
     return int(n0)
 
 

@@ -243,6 +243,7 @@ def test_composed_models_and_features_are_fitted_to_views():
     ("spec", "words"),
     [
         ("resnet19", "did you mean 'resnet18'"),
+        ("/tmp/x/pol.py", "'/tmp/x/pol.py' is not a known model: code .* is written module:callable, pol:build for"),
         ("resnet18:size=32", "no parameter 'size'"),
         ("cnn:classes=0", "above zero"),
         ("cnn:classes=ten", "cannot be read"),

@@ -1,6 +1,7 @@
 """Sampled runs that keep their counts at n alone: the same votes and claims, resumed, extended and verified; a smaller folder."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import vauban as vb
 from vauban.cli import app
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.runs import manifest as manifests
-from vauban.runs.store import FolderStore
+from vauban.runs.store import FolderStore, read_record, write_claims
 from vauban.runs.verify import verify_run
 from vauban.votes import checked_line
 
@@ -137,19 +138,24 @@ def test_an_interrupted_run_goes_on(certify: Certify, tmp_path: Path, labels: di
 def test_a_resumed_run_casts_few_of_its_counted_votes_again(
     certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: dict[str, int]
 ) -> None:
-    from vauban import replay
+    from vauban import resumed
 
     interrupted(certify, tmp_path / "run", 13 if labels else 8, **labels, **LAST)
-    compared, plain = [], replay.counts_at
+    last = tallies(tmp_path / "run")[-1]
+    compared, plain = [], resumed.counts_at
 
-    def noted(stage: str, looks: list[int], *more: Any) -> Any:
-        compared.append((stage, *looks))
-        return plain(stage, looks, *more)
+    def noted(stage: str, looks: list[int], after: int, before: Any) -> Any:
+        compared.append((stage, *looks, after))
+        return plain(stage, looks, after, before)
 
-    monkeypatch.setattr(replay, "counts_at", noted)
+    monkeypatch.setattr(resumed, "counts_at", noted)
     certify(tmp_path / "run", **labels, **LAST)
-    assert 1 <= len(compared) <= 4
-    assert set(compared) == {("count", 100)}
+    assert last["stage"] in {stage for stage, _, _ in compared} == {"count"}
+    assert last["votes"] in {look for _, look, _ in compared}
+    assert 1 <= len(compared) <= 5
+    assert (
+        sum(look - after for _, look, after in compared) <= 2 * 500 + 3 * 100
+    )  # two of the last looks, three first ones
 
 
 def test_an_interruption_loses_nothing_and_the_seal_keeps_the_last_counts(certify: Certify, tmp_path: Path) -> None:
@@ -205,6 +211,8 @@ def test_an_extension_adds_one_look(certify: Certify, folder: Path, tmp_path: Pa
     assert vb.Run.open(folder).certificates() == vb.Run.open(tmp_path / "whole").certificates()
     with pytest.raises(BadInput, match="it kept counts at 1000, 4000"):
         vb.Run.open(folder).certificates(n=2_000)
+    with pytest.raises(BadInput, match=r"kept counts at 1,000 and 4,000 votes alone \(keep=last\); leave this out"):
+        vb.Run.open(folder).certificates(all_looks=True)
 
 
 def test_a_replay_casts_the_same_votes(folder: Path, half_spaces: Model) -> None:
@@ -219,9 +227,9 @@ def test_where_every_look_or_view_is_needed_it_is_refused(half_spaces: Model, ce
         with pytest.raises(BadInput, match=f"keep=last with stop={stop}.*, which decides at every look"):
             certify(tmp_path / "run", stop=stop, **LAST)
     exact = vb.SmoothedClassifier(half_spaces, "splitting:sigma=0.3", num_classes=3)
-    with pytest.raises(BadInput, match="keep='last': counts or ballots is needed"):
+    with pytest.raises(BadInput, match=r"keep='last': counts \(.*\) or ballots \(.*\) is needed, or leave it out"):
         exact.certify(X, TRUTH, keep="last", out=tmp_path / "run")
-    with pytest.raises(BadInput, match="keep='first': last is needed"):
+    with pytest.raises(BadInput, match=r"keep='first': last \(counts at n alone\) is needed, or leave it out"):
         certify(tmp_path / "run", keep="first")
     assert not (tmp_path / "run").exists()
 
@@ -261,6 +269,38 @@ def test_forged_runs_are_lies(
     forge(folder, change, lambda body: body["votes"] in dropped)
     with pytest.raises(Lie, match=complaint):
         verify_run(folder)
+
+
+def resealed(folder: Path, source: Path, votes: set[int]) -> None:
+    """Give a run the lines of another at these numbers of votes, as its own, with claims and a seal that fit them."""
+    shutil.copy(source / "tallies.jsonl", folder)
+    forge(folder, lambda raw: None, lambda body: body["votes"] not in votes)
+    write_claims(folder, read_record(folder)[0])
+
+
+def test_a_sealed_run_with_counts_that_it_does_not_keep_is_a_lie(
+    certify: Certify, folder: Path, tmp_path: Path
+) -> None:
+    certify(tmp_path / "whole")
+    certify(tmp_path / "whole", extend=4_000)
+    resealed(folder, tmp_path / "whole", {1_000})
+    assert verify_run(folder).votes == 5_000
+    resealed(folder, tmp_path / "whole", {100, 200, 500, 1_000})
+    with pytest.raises(Lie, match="sealed with counts at 100 votes, and with keep=last it keeps those at 1,000 alone"):
+        verify_run(folder)
+    certify(tmp_path / "more", **LAST)
+    certify(tmp_path / "more", extend=4_000, **LAST)
+    resealed(tmp_path / "more", tmp_path / "whole", {1_000, 2_000, 4_000})
+    with pytest.raises(Lie, match="counts at 2,000 votes, .* keeps those at 1,000 and 4,000 alone"):
+        verify_run(tmp_path / "more")
+
+
+def test_an_extension_in_progress_may_hold_more_counts(certify: Certify, folder: Path) -> None:
+    interrupted(certify, folder, 1, extend=8_000, **LAST)
+    assert {line["votes"] for line in tallies(folder)} == {1_000, 2_000}
+    assert verify_run(folder).extending == 8_000
+    interrupted(certify, folder, 2, extend=8_000, **LAST)
+    assert verify_run(folder).extending == 8_000
 
 
 def test_a_line_at_another_look_is_a_lie(certify: Certify, folder: Path, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def verify(
     """
     from vauban.runs.verify import verify_run
 
+    _refuse_folder_of_results(run)
     smoothing = {"model": model, "weights": weights, "inputs": inputs}
     poisoning = {"ensemble": ensemble, "training": training, "parts": parts, "trust": trust or None}
     if not replay:
@@ -135,6 +136,18 @@ def verify(
         typer.echo("What does not follow from the votes:")
     for line in verdict.underived:
         typer.echo(f"  {common.printable(line)}")
+
+
+def _refuse_folder_of_results(folder: Path) -> None:
+    """Refuse a folder that vauban reproduce wrote, in which runs have folders of their own."""
+    from vauban.errors import RunRefused
+    from vauban.reproduce.steps import RUNS
+    from vauban.runs.manifest import FILE
+
+    within = sorted(file.parent for file in (folder / RUNS).glob(f"*/{FILE}"))
+    if within and not (folder / FILE).exists():
+        count = "1 run is" if len(within) == 1 else f"{len(within)} runs are"
+        raise RunRefused(f"{folder} is not a run: it has no {FILE}; {count} in {folder / RUNS}: verify {within[0]}")
 
 
 def _refuse_unused(options: dict[str, object]) -> None:

@@ -213,9 +213,10 @@ def as_kept(keep: str | None, law: AnyLaw) -> str | None:
     if keep is None or (keep == "ballots" and isinstance(law, ExactLaw)):
         return None
     if keep != "counts":
-        raise BadInput(
-            f"keep={keep!r}: {'counts or ballots' if isinstance(law, ExactLaw) else 'last'} is needed, or nothing"
-        )
+        known = "last (counts at n alone)"
+        if isinstance(law, ExactLaw):
+            known = "counts (how many views voted for each class) or ballots (the vote of every view)"
+        raise BadInput(f"keep={keep!r}: {known} is needed, or leave it out")
     if not isinstance(law, ExactLaw):
         raise BadInput(
             f"keep=counts: {law.spec} is sampled, and sampled runs keep counts anyway: leave it out, or write last for those "

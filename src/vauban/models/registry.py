@@ -206,10 +206,21 @@ def imported(text: str) -> Imported | None:
     return Imported(module, attribute, Spec.parse(f"{module}:{params}").params if colon else {})
 
 
+def _architecture(name: str) -> Architecture:
+    """The network of this name; a file of other people's code is refused, which is named by its module."""
+    path = Path(name)
+    if path.suffix == ".py" and name not in ARCHITECTURES.names():
+        raise BadInput(
+            f"{name!r} is not a known model: code in a Python file is written module:callable, {path.stem}:build for the "
+            f"function build in {path.name}, and found in the current folder"
+        )
+    return ARCHITECTURES[name]
+
+
 def read(spec: str | Spec) -> tuple[Spec, dict[str, Any]]:
     """Return the spec of one of Vauban's networks with its defaults filled in, and its parameters as values."""
     parsed = Spec.parse(spec) if isinstance(spec, str) else spec
-    parameters = ARCHITECTURES[parsed.name].parameters
+    parameters = _architecture(parsed.name).parameters
     values = read_params(parsed, parameters)
     for key in ("mean", "std"):
         sides = "channels" if "channels" in values else "features"
@@ -287,7 +298,7 @@ def fitting_views(spec: str, view_shape: Sequence[int], classes: int | None) -> 
     if imported(spec):
         return spec
     parsed = Spec.parse(spec)
-    known = ARCHITECTURES[parsed.name].parameters
+    known = _architecture(parsed.name).parameters
     if "channels" in known and len(view_shape) != 3:
         raise BadInput(f"{spec} takes pictures, and views have the shape {list(view_shape)}: use mlp, or your own")
     if "size" in known and view_shape[-1] != view_shape[-2]:

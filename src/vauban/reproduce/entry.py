@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import re
-import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from vauban.errors import BadInput
+from vauban.reproduce.checking import RL_KEYS, check, listed, refuse_other_n, refuse_unknown, refuse_unlike_a_table
 from vauban.specs import Spec
 
 WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "under-attack")
@@ -54,8 +52,6 @@ _CERTIFY_KEYS = {
 }
 _CHOOSE_KEYS = {"inputs", "what", "radius", "k"}
 _QUICK_KEYS = {"grid", "settings", "inputs", "n", "n0", "limit", "model", "smoothing", "rl"}
-_RL_KEYS = {"env", "seeds", "choose_seeds", "steps", "every", "episodes", "envs", "precision", "greedy", "set", "arm"}
-_ARM_KEYS = {"label", "algo", "set", "sweep", "choose", "at"}
 
 
 @dataclass(frozen=True)
@@ -235,7 +231,7 @@ def parse(name: str, text: str) -> Entry:
     except tomllib.TOMLDecodeError as problem:
         raise BadInput(f"{name}: this is no TOML ({problem})") from None
     known = {one.name for one in fields(Entry)} - {"name", "pictures"} | {"picture"}
-    _refuse_unknown(name, said, known)
+    refuse_unknown(name, said, known)
     for key in ("title", "source"):
         if not isinstance(said.get(key), str):
             raise BadInput(f"{name}: {key} is missing: an entry needs a title and the source of what it reproduces")
@@ -244,24 +240,30 @@ def parse(name: str, text: str) -> Entry:
         ("certify", _CERTIFY_KEYS),
         ("choose", _CHOOSE_KEYS),
         ("quick", _QUICK_KEYS),
-        ("rl", _RL_KEYS),
+        ("rl", RL_KEYS),
     ):
-        _refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+        refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
+    for key in ("certify", "quick"):
+        refuse_other_n(f"{name}, [{key}]", said.get(key, {}))
     if not isinstance(said.get("elsewhere", ""), str):
         raise BadInput(f"{name}, elsewhere = {said['elsewhere']!r}: the name of a page is needed")
     for key in ("prepare", "commands"):
         if not isinstance(said.get(key, []), list):
             raise BadInput(f'{name}, {key} = {said[key]!r}: a list of commands is needed, ["vauban …"]')
-    _refuse_unknown(f"{name}, [train.begin]", said.get("train", {}).get("begin", {}), _BEGIN_KEYS)
+    refuse_unknown(f"{name}, [train.begin]", said.get("train", {}).get("begin", {}), _BEGIN_KEYS)
     entry = Entry(
         name,
         **{key: value for key, value in said.items() if key not in ("published", "picture", "prepare", "commands")},
         prepare=tuple(said.get("prepare", ())),
         commands=tuple(said.get("commands", ())),
-        published=tuple(_published(name, one) for one in said.get("published", ())),
-        pictures=tuple(_picture(name, number, one) for number, one in enumerate(said.get("picture", ()), start=1)),
+        published=tuple(_published(name, one) for one in listed(f"{name}, published", said.get("published", []))),
+        pictures=tuple(
+            _picture(name, number, one)
+            for number, one in enumerate(listed(f"{name}, picture", said.get("picture", [])), start=1)
+        ),
     )
-    return _checked(entry)
+    check(entry)
+    return entry
 
 
 def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
@@ -279,94 +281,12 @@ def read_only(texts: Sequence[str], entry: Entry) -> dict[str, str]:
     return found
 
 
-def _check_rl(entry: Entry) -> None:
-    """Refuse an entry of agents without an environment or arms, and arms that name what is not there."""
-    if "env" not in entry.rl or not entry.rl.get("arm"):
-        raise BadInput(f"{entry.name}: [rl] needs env and one [[rl.arm]] or more")
-    _refuse_unknown(f"{entry.name}, [quick.rl]", entry.quick.get("rl", {}), _RL_KEYS - {"env", "arm"})
-    for arm in entry.rl["arm"]:
-        _refuse_unknown(f"{entry.name}, [[rl.arm]]", arm, _ARM_KEYS)
-        if not {"label", "algo"} <= set(arm):
-            raise BadInput(f"{entry.name}, [[rl.arm]]: label and algo are needed")
-        if arm.get("choose") and not arm.get("sweep"):
-            raise BadInput(f"{entry.name}, {arm['label']}: choose needs a sweep to choose among")
-        unknown = [axis for axis in arm.get("at", {}) if axis not in entry.grid]
-        if unknown:
-            raise BadInput(f"{entry.name}, {arm['label']}: at names {unknown[0]!r}, which is no axis of [grid]")
-
-
-def _check_commands(entry: Entry) -> None:
-    """Refuse commands that are none of Vauban, or name what cannot be filled in."""
-    for key, known in (("prepare", {"out"}), ("commands", {"out", "run", "seed", *entry.grid})):
-        for text in getattr(entry, key):
-            if not isinstance(text, str):
-                raise BadInput(f"{entry.name}, {key}: {text!r} is no text: a list of commands is needed")
-            try:
-                words, names = (
-                    shlex.split(text),
-                    {name for _, name, _, _ in Formatter().parse(text) if name is not None},
-                )
-            except ValueError as problem:
-                raise BadInput(f"{entry.name}, {key}: {text!r} cannot be read ({problem})") from None
-            if words[:1] != ["vauban"]:
-                raise BadInput(f"{entry.name}, {key}: {text!r} is no command of Vauban: it begins with vauban")
-            if names - known:
-                filled = " ".join(f"{{{name}}}" for name in sorted(known))
-                raise BadInput(f"{entry.name}, {key}: {{{min(names - known)}}} is not filled in, only {filled}")
-
-
-def _check_last(entry: Entry) -> None:
-    """Refuse an entry that keeps counts at n alone where votes may stop before n, or that claims something at another n."""
-    n, stop = entry.certify.get("n"), entry.certify.get("stop", "fixed")
-    if n is None or stop != "fixed":
-        raise BadInput(f'{entry.name}, keep = "last": a fixed n is needed: give n and no stop, or leave keep out')
-    other = next(iter(entry.claimed_votes() - {n}), None)
-    if other is not None:
-        raise BadInput(
-            f'{entry.name}, keep = "last": no counts are kept at n = {other}, which it asks for: leave keep out'
-        )
-
-
-def _checked(entry: Entry) -> Entry:
-    _check_commands(entry)
-    if entry.prepare and not entry.commands:
-        raise BadInput(
-            f"{entry.name}: prepare belongs to an entry that is made by commands: give these, or leave it out"
-        )
-    if entry.kind == "rl":
-        _check_rl(entry)
-    if entry.kind == "runs":
-        if not entry.data or not entry.smoothing:
-            raise BadInput(
-                f'{entry.name}: data and smoothing are needed, such as data = "mnist"; or analytic, or commands'
-            )
-        if "printed_model" in entry.train and "printed" not in entry.train:
-            raise BadInput(f"{entry.name}: printed_model belongs to a printed recipe: give printed, or leave it out")
-        held = entry.train.get("hold_out", 10)
-        if not isinstance(held, int) or held < 2:
-            raise BadInput(
-                f"{entry.name}: hold_out = {held!r}: a whole number of 2 or more is needed, 10 for every 10th input"
-            )
-        missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
-        if missing:
-            raise BadInput(
-                f"{entry.name}: smoothing names {{{min(missing)}}}, which is no axis of [grid]: add its values"
-            )
-        if entry.certify.get("keep") == "last":
-            _check_last(entry)
-    for one in entry.published:
-        axes = [one.over] if one.over not in (None, "radius") else []
-        unknown = [axis for axis in [*axes, *one.at] if axis not in entry.grid]
-        if unknown and entry.kind != "analytic":
-            raise BadInput(f"{entry.name}: published numbers speak of {unknown[0]!r}, which is no axis of [grid]")
-    return entry
-
-
 def _published(name: str, said: Mapping[str, Any]) -> Published:
     where = f"{name}, [[published]]"
-    _refuse_unknown(
+    refuse_unknown(
         where, said, {"source", "what", "x", "y", "over", "at", "radius", "inputs", "part", "who", *CLAIM_KEYS}
     )
+    refuse_other_n(where, said)
     y = said.get("y")
     values = tuple(y) if isinstance(y, list) else (y,)
     if said.get("what") not in WHAT:
@@ -384,14 +304,11 @@ def _published(name: str, said: Mapping[str, Any]) -> Published:
 
 
 def _picture(name: str, number: int, said: Mapping[str, Any]) -> Picture:
-    _refuse_unknown(f"{name}, [[picture]]", said, {one.name for one in fields(Picture)})
-    values = dict(said) | {"lines": tuple(said.get("lines", ()))}
+    where = f"{name}, [[picture]]"
+    refuse_unknown(where, said, {one.name for one in fields(Picture)})
+    lines = tuple(listed(f"{where}, lines", said.get("lines", [])))
+    for line in lines:
+        refuse_unlike_a_table(f"{where}, lines", line)
+        refuse_other_n(f"{where}, lines", line)
+    values = dict(said) | {"lines": lines}
     return Picture(**{"name": f"figure-{number}", **values})
-
-
-def _refuse_unknown(where: str, said: Mapping[str, Any], known: set[str]) -> None:
-    for key in said:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            meant = f" (did you mean {near[0]}?)" if near else ""
-            raise BadInput(f"{where}: {key} is no key of an entry{meant}; known: {', '.join(sorted(known))}")

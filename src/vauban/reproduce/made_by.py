@@ -24,6 +24,23 @@ def options_text(options: Options) -> str:
     return shlex.join([*_fixed(options), *(["--seeds", str(seeds)] if seeds else [])])
 
 
+def in_place_of(entry: Entry, options: Options) -> str:
+    """What the options of the command replace in an entry of runs, in sentences; empty where they replace nothing."""
+    if entry.kind != "runs":
+        return ""
+    epochs = None if options.printed else entry.train.get("settings", {}).get("epochs")
+    own, said = options.settings.get("epochs"), entry.certify.get("inputs") or "all"
+    found = []
+    if options.votes not in (None, entry.certify.get("n")):
+        found.append(f"n = {options.votes:,} votes an input, in place of the entry's {entry.certify['n']:,}.")
+    if options.inputs not in (None, said):
+        found.append(f"The inputs {options.inputs or 'all'}, in place of the entry's {said}.")
+    if own not in (None, epochs):
+        whose = "recipe's" if epochs is None else f"entry's {epochs}"
+        found.append(f"{own:g} epochs of training, in place of the {whose}.")
+    return " ".join(found)
+
+
 def commands_of_runs(entry: Entry, options: Options, steps: Collection[Step]) -> list[str]:
     """The commands that make these runs; runs on test inputs that are chosen come with those that choose."""
     part = "validation" if entry.choose else "test"

@@ -19,7 +19,8 @@ RESULTS, PAGE = "results.json", "README.md"
 class Outcome:
     """What an entry gave so far. `missing`: names of runs that are not finished; `seconds`: of every step that was run;
     `options`: of the command, as far as all results depend on them; `commands`: those that make what there is; `learned`: areas
-    of agents; `chosen`: how the run on test inputs was chosen, in words."""
+    of agents; `chosen`: how the run on test inputs was chosen, in words; `replaced`: what the command's options replace in the
+    entry, in words."""
 
     entry: Entry
     out: Path
@@ -33,6 +34,7 @@ class Outcome:
     commands: list[str] = field(default_factory=list)
     learned: list[dict[str, Any]] = field(default_factory=list)
     chosen: str = ""
+    replaced: str = ""
 
     @property
     def finished(self) -> bool:
@@ -82,6 +84,7 @@ def page(outcome: Outcome) -> str:
     if outcome.quick:
         fewer = "steps and seeds" if entry.kind == "rl" else "epochs, inputs and votes"
         lines += [f"The quick version: fewer {fewer} than published; it shows that the experiment runs.", ""]
+    lines += [outcome.replaced, ""] if outcome.replaced else []
     lines += [entry.note, ""] if entry.note else []
     if outcome.rows:
         lines += ["| " + " | ".join([*headers(), "source"]) + " |", "| --- " * (len(headers()) + 1) + "|"]

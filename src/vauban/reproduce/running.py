@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from vauban.reproduce.budget import stop_when, within
 from vauban.reproduce.choosing import choose, chosen_steps, how_chosen, seeds_made
 from vauban.reproduce.comparing import Opened, compare, finished
 from vauban.reproduce.entry import Entry
-from vauban.reproduce.inputs import refuse_inputs_that_choose
-from vauban.reproduce.made_by import commands_of_runs, matches, options_text
+from vauban.reproduce.inputs import refuse_inputs_that_choose, refuse_missing_data
+from vauban.reproduce.made_by import commands_of_runs, in_place_of, matches, options_text
 from vauban.reproduce.networks import shared
 from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
 from vauban.reproduce.steps import Step
@@ -81,7 +82,7 @@ def adapted(entry: Entry, options: Options) -> Entry:
 def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
     """Run an entry into a folder, within the budget; where that is spent, raises `Unfinished` after writing what there is."""
     made = adapted(entry, options)
-    _refuse_missing_data(made)
+    refuse_missing_data(made)
     refuse_inputs_that_choose(made)
     doing.refuse_bad_settings(made)
     out.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
             listed.extend(chosen)
             _run_all(made, chosen, options, ledger, spent)
 
-    finish = _kept if options.pieces else _finish
+    finish = _kept if options.pieces else partial(_finish, replaced=in_place_of(entry, options))
     return _budgeted(out, options, run, lambda: finish(made, out, listed, options, ledger))
 
 
@@ -244,16 +245,20 @@ def _train_here(step: Step, options: Options) -> bool:
         return doing.train(step, options.device, options.printed, callback)
 
 
-def _finish(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger) -> Outcome:
+def _finish(
+    entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger, replaced: str
+) -> Outcome:
     """Pack and verify the runs that are finished, compare, draw, and write the page."""
+    outcome = Outcome(entry, out, quick=options.quick, options=options_text(options), replaced=replaced)
     with in_turn(out / PAGE):
-        return _finish_alone(entry, out, listed, options, ledger)
+        outcome.seconds = ledger.seconds
+        return _finish_alone(outcome, listed, options)
 
 
-def _finish_alone(entry: Entry, out: Path, listed: Sequence[Step], options: Options, ledger: Ledger) -> Outcome:
+def _finish_alone(outcome: Outcome, listed: Sequence[Step], options: Options) -> Outcome:
     from vauban.reproduce.pictures import draw_all
 
-    outcome = Outcome(entry, out, seconds=ledger.seconds, quick=options.quick, options=options_text(options))
+    entry, out = outcome.entry, outcome.out
     choice = chosen_steps(entry, out, options.seeds)
     listed = list({step.run: step for step in [*listed, *choice]}.values())
     every = list({step.run: step for step in [*listed, *_others(entry, out, listed, options)]}.values())
@@ -364,26 +369,6 @@ def _recipes(entry: Entry, out: Path, options: Options) -> dict[str, Any]:
                 recipe, model = doing.recipe_of(one, options.printed)
                 found[one.weights.stem] = {"model": model, **asdict(recipe)}
     return found
-
-
-def _refuse_missing_data(entry: Entry) -> None:
-    """Say which files an entry needs where they are not there, before anything is trained."""
-    if entry.kind != "runs":
-        return
-    from vauban.data import load_some
-    from vauban.data.kinds import KINDS
-    from vauban.data.registry import with_split
-
-    for split in ("train", "test"):
-        given = with_split(str((entry.train if split == "train" else entry.certify).get("data", entry.data)), split)
-        found = KINDS[given.name].found
-        if found is not None and "path" not in given.params and found():
-            continue
-        try:
-            load_some(given, 1, 1)
-        except (BadInput, OSError) as problem:
-            needs = f"; needed: {entry.needs}" if entry.needs else ""
-            raise BadInput(f"{entry.name} needs data that are not here: {problem}{needs}") from None
 
 
 def _analytic(entry: Entry, out: Path, options: Options) -> Outcome:

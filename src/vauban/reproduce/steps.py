@@ -21,7 +21,7 @@ from vauban.errors import BadInput, Incomplete, RunRefused, VaubanError
 from vauban.files import in_turn, read_json, sha256, write_json
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
-from vauban.reproduce.inputs import chosen_inputs
+from vauban.reproduce.inputs import check_inputs, chosen_inputs, filled_in
 from vauban.reproduce.naming import file_name
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _kept_by(run: Path) -> dict[str, Any]:
 
 def _inputs_of(step: Step) -> str:
     inputs = step.entry.choose["inputs"] if step.part == "validation" else step.entry.certify.get("inputs", "")
-    return str(inputs).format(**step.point)
+    return filled_in(str(inputs), step.point)
 
 
 def refuse_bad_settings(entry: Entry) -> None:
@@ -248,7 +248,10 @@ def refuse_bad_settings(entry: Entry) -> None:
 
     if entry.kind != "runs":
         return
-    some = load_some(with_split(str(entry.certify.get("data", entry.data)), "test"), 1, 1)
+    spec = str(entry.certify.get("data", entry.data))
+    for text in {_inputs_of(Step(entry, Path(), point)): None for point in entry.points()}:
+        check_inputs(spec, text)
+    some = load_some(with_split(spec, "test"), 1, 1)
     asked = {key: entry.certify[key] for key in _SETTINGS if key in entry.certify}
     for step in (Step(entry, Path(), point) for point in entry.points()):
         law = build(step.smoothing).law

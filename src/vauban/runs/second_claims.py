@@ -47,7 +47,8 @@ def _at_all_looks(record: RunRecord, changes: dict[str, Any], smoothing: str | N
             why = f"a run stopped by {own.stop} has one claim, which holds whenever it stopped"
         raise BadInput(f"all looks at once: {why}; leave this out")
     if own.keep == "last":
-        raise BadInput(f"all looks at once: this run kept counts at {own.n:,} votes alone (keep=last); leave this out")
+        at = " and ".join(f"{look:,}" for look in method.kept_looks)
+        raise BadInput(f"all looks at once: this run kept counts at {at} votes alone (keep=last); leave this out")
     if "n" in changes:
         raise BadInput(f"n={changes['n']} and all looks at once: leave one of them out")
     certs, looks = record.changed(dict(changes), smoothing), own.looks()

@@ -12,6 +12,7 @@ from typing import Any
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
 from vauban.files import PACKED, arrays_sha256, floats_from_hex, is_there, read_json, read_packed
 from vauban.laws.law import Law
+from vauban.methods import FixedMethod
 from vauban.registry import Origin
 from vauban.report.wording import spoken, wording
 from vauban.runs import folder_checks, schema1
@@ -33,6 +34,7 @@ from vauban.runs.unproven import underived, unproven
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.validation import check_nonce
+from vauban.votes import SampledVotes
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def verify_run(
             _check_unsealed(folder, whole, claims_file(extending))
         unsealed = () if extending is None else (EXTENSIONS, claims_file(extending))
         sealed_files = check_sealed(folder, record, unsealed)
+        _check_kept_looks(folder, record)
     compared = None if data is None else check_data(manifest.data, data)
     return Verdict(
         len(manifest.data.index),
@@ -135,6 +138,19 @@ def _check_finished(folder: Path, record: RunRecord) -> None:
         raise Incomplete(
             f"{folder} holds {inputs - left} of {inputs} inputs: they are consistent; "
             "run the same certify command again to finish it"
+        )
+
+
+def _check_kept_looks(folder: Path, record: RunRecord) -> None:
+    """Refuse counts in a sealed keep=last run at other numbers of votes than those it keeps, which are removed before sealing."""
+    method, votes = record.method, record.votes
+    if not isinstance(method, FixedMethod) or not isinstance(votes, SampledVotes):
+        return
+    other = {int(counts.sum()) for looks in votes.looks for counts in looks} - set(method.kept_looks)
+    if other:
+        kept = " and ".join(f"{look:,}" for look in method.kept_looks)
+        raise Lie(
+            f"{folder} is sealed with counts at {min(other):,} votes, and with keep=last it keeps those at {kept} alone"
         )
 
 
