@@ -230,7 +230,7 @@ class SmoothedClassifier(AsModule):
 
                 refuse_other_votes(store.record, sampler, batch, store.secret, store.extending, progress is not True)
             if extend is not None:
-                store.extend(extend)
+                store.extend()
             method, votes = store.record.method, store.record.votes
             job = VotingJob(self, batch, method, sampler, store.secret, votes, progress, "certifying", seconds, order)
             needed = bool(method.pending(votes))

@@ -37,8 +37,11 @@ def extend_method(method: Method, ns: list[int]) -> Method:
     return replace(method, extensions=(*method.extensions, *ns))
 
 
-def extended_method(folder: Path, record: RunRecord, n: int) -> Method:
-    """The method of the run in a folder with an extension to n votes; one to which none can be added now is refused."""
+def extended_method(folder: Path, record: RunRecord, n: int | None) -> Method | None:
+    """The method of the run in a folder with an extension to n votes, None if it has that or none is asked for; one to which
+    none can be added now is refused."""
+    if n is None or n in extensions_of(record.method):
+        return None
     extended = extend_method(record.method, [n])
     if not record.method.finished(record.votes):
         raise RunRefused(f"{folder} is not finished: finish it with the same command first, then extend it")

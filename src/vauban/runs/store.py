@@ -239,6 +239,8 @@ class FolderStore:
 
     def begin(self, manifest: Manifest, secret: Seed | None, extend: int | None, asked: SeedRequest) -> None:
         """Check that the run in the folder has the same manifest; if there is none, lock it, write seed and manifest."""
+        from vauban.runs.extensions import extended_method
+
         if self.manifest is None:
             if extend is not None:
                 raise BadInput(f"extend={extend}: {self.path} holds no run to extend; use n={extend} from the start")
@@ -250,6 +252,7 @@ class FolderStore:
         self._claims = self._sealed_claims(closed)
         if self._claims is None:
             self._unseal()
+        self._extended = extended_method(self.path, self.record, extend)
         self.secret = None if secret is None else self._bound(secret)
         self._length = length
         self.extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
@@ -280,18 +283,14 @@ class FolderStore:
         if files:
             raise RunRefused(f"{self.path} is not empty and not a run (it holds {min(files)}): give another --out")
 
-    def extend(self, n: int) -> None:
-        """Let votes be added up to n of each input; what is finished is sealed first, after its votes were compared."""
-        from vauban.runs.extensions import extended_method
-
-        if n in extensions_of(self.record.method):
+    def extend(self) -> None:
+        """Let votes be added as `begin` was asked to; what is finished is sealed first, after its votes were compared."""
+        if self._extended is None:
             return
-        extended = extended_method(self.path, self.record, n)
         if self.unsealed:
             (self.path / PICTURE).unlink(missing_ok=True)
             self.finish()
-            self._claims = self.record.claims()
-        replace_file(self.path / EXTENSIONS, "".join(extension_lines(extended, self.record.binding)).encode())
+        replace_file(self.path / EXTENSIONS, "".join(extension_lines(self._extended, self.record.binding)).encode())
         self.record, self._length = read_record(self.path, self.manifest)
         self.extending = True
 
@@ -328,8 +327,7 @@ class FolderStore:
             self._log = Log(self.path / self.record.votes.file, self._length)
         votes: Any = self.record.votes
         votes.add(record)
-        now = time.monotonic()
-        late = now - self._written > _SECOND
+        late = (now := time.monotonic()) - self._written > _SECOND
         for line in votes.new_lines(record, self.record.binding, all=late):
             self._log.append(line)
             self._written = now
@@ -377,7 +375,7 @@ class FolderStore:
             )
         if isinstance(record.votes, LastVotes) and record.votes.forget_looks():
             replace_file(self.path / record.votes.file, record.votes.content(record.binding))
-        claims = self._claims if self._claims is not None and not self.extending else record.claims()
+        self._claims = claims = self._claims if self._claims and not self.extending else record.claims()
         latest = self._latest(claims)
         write_claims(self.path, record, claims, None if draw is None else draw(latest))
         return latest
