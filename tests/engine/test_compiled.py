@@ -127,8 +127,8 @@ def test_exact_votes_are_compiled_where_asked_and_the_manifest_says_so(
         return function
 
     monkeypatch.setattr(torch, "compile", unchanged)
-    plain = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10).certify(X, TRUTH)
-    fast = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=True)
+    plain = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=16).certify(X, TRUTH)
+    fast = SmoothedClassifier(net, "band:size=2", num_classes=3, rows=16, compile=True)
     assert np.array_equal(fast.certify(X, TRUTH, out=tmp_path / "run").counts, plain.counts)
     assert len(asked) == 1
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["compute"]["compile"] is True
@@ -139,14 +139,14 @@ def test_exact_votes_are_compiled_where_asked_and_the_manifest_says_so(
 
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.warns(UserWarning, match="no compiler here"):
-        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=True).certify(X, TRUTH)
+        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=16, compile=True).certify(X, TRUTH)
 
 
 @pytest.mark.slow
 def test_compiled_exact_votes_are_the_plain_ones() -> None:
     net = network("cnn-small:channels=2,classes=3,size=6", seed=1).eval()
     found = [
-        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=10, compile=how).certify(X, TRUTH).counts
+        SmoothedClassifier(net, "band:size=2", num_classes=3, rows=16, compile=how).certify(X, TRUTH).counts
         for how in (False, True)
     ]
     assert np.array_equal(*found)

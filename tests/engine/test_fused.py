@@ -151,7 +151,7 @@ def test_exact_smoothings_are_fused_too() -> None:
             trained(build("resnet18:width=8,classes=3,channels=6", seed=1)),
             "band:size=3",
             num_classes=3,
-            rows=8,
+            rows=16,
             backend=backend,
         ).certify(DATA, progress=False)
         for backend in ("fused", "torch")

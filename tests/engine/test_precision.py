@@ -57,7 +57,7 @@ def test_exact_votes_in_bf16() -> None:
 
     wide = network("cnn-small:channels=2,classes=3,size=8", seed=1).eval()
     results = [
-        SmoothedClassifier(wide, "band:size=2", num_classes=3, precision=p, rows=8, backend="torch")
+        SmoothedClassifier(wide, "band:size=2", num_classes=3, precision=p, rows=16, backend="torch")
         .ballots(PICTURES)
         .votes
         for p in ("fp32", "bf16")
