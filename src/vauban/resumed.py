@@ -30,7 +30,8 @@ def refuse_other_votes(
     before the last extension are sealed.
     """
     votes: Any = record.votes
-    if sampler.network.stochastic is not None or (isinstance(votes, LastVotes) and votes.rewritten and not extending):
+    finished = isinstance(votes, LastVotes) and votes.rewritten and not extensions_of(record.method)
+    if sampler.network.stochastic is not None or finished:
         return
     try:
         if secret is not None:
@@ -51,8 +52,7 @@ def telling(votes: SampledVotes, sealed: int) -> dict[int, int]:
     Where all views agree, a changed model shows least. So these are the last look that was written and the most divided of the
     last ten; and of each third of the inputs the most divided first look, if it is of few votes.
     """
-    written = [tally for tally in votes.recent if isinstance(tally, Tally) and tally.stage == "count"]
-    recent = [_place(votes, tally) for tally in written if tally.votes > sealed]
+    recent = [_place(votes, tally) for tally in votes.recent if tally.votes > sealed]
     chosen = [*recent[-1:], *_most_divided(votes, recent)]
     first = {p: sum(int(counts.sum()) <= sealed for counts in looks) for p, looks in enumerate(votes.looks)}
     early = [

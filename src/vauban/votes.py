@@ -23,7 +23,7 @@ Counts = NDArray[np.int64]
 
 STAGES = ("choose", "count", "predict")
 MOST = 2**53  # votes of an input
-RECENT = 10  # records written last, which a table that is read from a file names
+RECENT = 10  # counted records written last, which a table that is read from a file names
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class SampledVotes:
     def take(self, tallies: Iterable[Tally], where: Callable[[int], str]) -> None:
         """Add tallies read from a file, whatever the order of its lines; `where(i)` names the i-th in an error."""
         read = list(tallies)
-        self.recent = read[-RECENT:]
+        self.recent = [tally for tally in read if tally.stage == "count"][-RECENT:]
         for number, tally in sorted(enumerate(read), key=lambda pair: (pair[1].input, pair[1].stage, pair[1].votes)):
             try:
                 self.add(tally)

@@ -21,8 +21,10 @@ def half_spaces(views: torch.Tensor) -> torch.Tensor:
     return torch.stack([lead, -lead], 1)
 
 
-def certify(out: Path, x: torch.Tensor = X, smoothing: str = "gaussian:sigma=0.5", **options: Any) -> vb.Certificates:
-    smoothed = vb.SmoothedClassifier(half_spaces, smoothing, num_classes=2)
+def certify(
+    out: Path, x: torch.Tensor = X, smoothing: str = "gaussian:sigma=0.5", shape: Any = None, **options: Any
+) -> vb.Certificates:
+    smoothed = vb.SmoothedClassifier(half_spaces, smoothing, num_classes=2, **(shape or {}))
     seed = {} if smoothed.smoothing.law.exact else {"seed": 3}
     return smoothed.certify(x, None if options.get("n0") else TRUTH, out=out, progress=False, **seed, **options)
 
@@ -63,6 +65,28 @@ def test_votes_of_an_extension_neither(tmp_path: Path, keep: str | None) -> None
         certify(tmp_path / "run", **options, extend=2_000)
     assert vb.Run.open(tmp_path / "run").verify().extending == 2_000
     assert vb.Run.open(tmp_path / "run").certificates() == whole
+
+
+@pytest.mark.parametrize("changed_after", [60, 67, 76])
+def test_votes_behind_many_choices_of_labels_are_compared(tmp_path: Path, changed_after: int) -> None:
+    """Two blocks a shape: many inputs have their labels chosen one after the other, and the last lines are no counts."""
+    alike = torch.stack([torch.full((16,), 70 + i % 3, dtype=torch.uint8) for i in range(60)])
+    options = {"n": 1_000, "n0": 100, "x": alike, "shape": {"rows": 200, "block": 100}}
+    killed(tmp_path / "run", changed_after, 92, **options)
+    lines = (tmp_path / "run" / "tallies.jsonl").read_text().splitlines()
+    assert all('"choose"' in line for line in lines[-10:])
+    with pytest.raises(RunRefused, match="the votes in the folder are not those of this model"):
+        certify(tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize("keep", [None, "last"])
+def test_votes_of_an_extension_whose_seal_is_gone_are_compared(tmp_path: Path, keep: str | None) -> None:
+    options = {"n": 1_000, "keep": keep}
+    certify(tmp_path / "run", **options)
+    killed(tmp_path / "run", 1, 4, **options, extend=2_000)
+    (tmp_path / "run" / "seal.json").unlink()
+    with pytest.raises(RunRefused, match="the votes in the folder are not those of this model"):
+        certify(tmp_path / "run", **options, extend=2_000)
 
 
 def test_the_same_model_goes_on(tmp_path: Path) -> None:
