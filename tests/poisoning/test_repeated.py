@@ -135,7 +135,7 @@ def test_a_refused_ensemble_in_a_folder_is_not_loaded_and_refused_again(tmp_path
         trainer = ModuleTrainer(remembers(), 2, steps=3)  # has forgotten, as in another process
         with pytest.raises(NotRepeated, match="trained again"):
             fit(trainer, folder=tmp_path)
-        with pytest.raises(Incomplete, match="lacks 1 of its 9"):
+        with pytest.raises(Incomplete, match="were not found to vote alike"):
             vb.Ensemble.load(tmp_path, trainer=trainer)
 
 
@@ -154,10 +154,52 @@ def test_an_ensemble_in_a_folder_is_checked_once_also_after_an_interruption(tmp_
     assert len(trained) == 9 + 2
     (tmp_path / "repeated.json").unlink()  # as if it had been stopped before the check
     fit(trainer, folder=tmp_path)
-    assert len(trained) == 9 + 2 + 2
+    assert len(trained) == 9 + 2 + 3  # two trainings of this call are compared
     (tmp_path / "models-000004.safetensors").unlink()
     fit(trainer, folder=tmp_path)
-    assert len(trained) == 9 + 2 + 2 + 3
+    assert len(trained) == 9 + 2 + 3 + 3
+
+
+def test_an_ensemble_whose_check_was_interrupted_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    trainer = ModuleTrainer(lambda: torch.nn.Linear(4, 2), 2, steps=2)
+    with monkeypatch.context() as patched:
+        patched.setattr("vauban.poisoning.training.fitting.check_repeated", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit(trainer, folder=tmp_path)
+    with pytest.raises(Incomplete, match="were not found to vote alike"):
+        vb.Ensemble.load(tmp_path, trainer=trainer)
+    fit(trainer, folder=tmp_path)
+    assert vb.Ensemble.load(tmp_path, trainer=trainer).models == 9
+
+
+def test_weights_of_an_earlier_call_are_compared_with_nothing_and_stay(tmp_path: Path) -> None:
+    """Another machine may round otherwise, so two trainings of the same call are compared."""
+    sign = [1]
+
+    class Elsewhere(ModuleTrainer):
+        def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {name: sign[0] * value for name, value in super()._train(x, y).items()}
+
+    trainer = Elsewhere(lambda: torch.nn.Linear(4, 2), 2, steps=2)
+    fit(trainer, folder=tmp_path)
+    files = {path: path.read_bytes() for path in tmp_path.glob("models-*")}
+    (tmp_path / "repeated.json").unlink()
+    sign[0] = -1
+    fit(trainer, folder=tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.glob("models-*")} == files
+
+
+def test_a_learner_that_cannot_train_on_the_made_up_part_is_accepted() -> None:
+    class Strict(GaussianNB):
+        def fit(self, x: np.ndarray, y: np.ndarray) -> "Strict":
+            if np.abs(x).max() > 6:
+                raise OSError("no such values")
+            return super().fit(x, y)
+
+    assert fit(Strict()).models == 9
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint64, np.float16, np.float64])

@@ -122,6 +122,9 @@ def train_base_classifiers(
         wanted = range(len(members)) if only is None else sorted(only)
         numbers = [i for i in wanted if len(members[i]) and i not in left_out]
         parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
+        compared = only is None and sum(len(rows) > 0 for rows in members) > 1 and not is_rebuilt(trainer)
+        if compared and numbers and store is not None:
+            store.write_repeated(False)
         with thread_count(manifest["compute"]["threads"]):
             _prepare_features(trainer, preprocessed, x, store, progress)
             with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
@@ -134,28 +137,31 @@ def train_base_classifiers(
                         groups.append(
                             InMemoryGroup(list(some), weights) if store is None else store.write(some, weights)
                         )
-            if only is None:
+            if compared:
                 here = [i for i in numbers if i not in failed] or sorted(i for group in groups for i in group.numbers)
                 parts = TrainingSets(preprocessed, labels, [members[i] for i in here])
-                threads = manifest["compute"]["threads"]
-                check = partial(check_repeated, place, trainer, parts, here, groups, threads, progress)
-                if sum(len(rows) > 0 for rows in members) > 1 and not is_rebuilt(trainer):
-                    _check_once(check, store, here, bool(numbers))
+                made = groups if numbers or store is None else []
+                check = partial(
+                    check_repeated, place, trainer, parts, here, made, manifest["compute"]["threads"], progress
+                )
+                _check_once(check, store, here, bool(numbers))
     _warn_if_failed(invalid | failed, partition.models)
     return with_failed(manifest, failed), groups
 
 
 def _check_once(check: Callable[[], None], store: WeightsFolder | None, here: Sequence[int], trained: bool) -> None:
-    """Run the check, of an ensemble in a folder once; a refused one is left incomplete, so that it cannot be loaded."""
+    """Run the check, of an ensemble in a folder once. Of a refused one a base classifier is removed if it was `trained` now, so
+    that the next call trains again."""
     if store is None:
         check()
-    elif trained or not store.repeated():
+    elif trained or not store.repeated:
         try:
             check()
         except NotRepeated:
-            store.remove(here[0])
+            if trained:
+                store.remove(here[0])
             raise
-        store.write_repeated()
+        store.write_repeated(True)
 
 
 def invalid_parts(

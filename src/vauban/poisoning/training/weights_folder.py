@@ -85,6 +85,11 @@ class WeightsFolder:
         """All groups, if they hold every base classifier exactly once."""
         groups = self.groups()
         split = self.described()["partition"]
+        if self.repeated is False:
+            raise Incomplete(
+                f"{self.folder}: its base classifiers were not found to vote alike when they are trained again, since the call "
+                "that trained them was interrupted or refused: call fit again with the same arguments"
+            )
         present = sorted([number for group in groups for number in group.numbers] + split["empty"] + split["failed"])
         needed = list(range(split["models"]))
         if len(set(present)) != len(present):
@@ -137,16 +142,18 @@ class WeightsFolder:
         except (Lie, KeyError, TypeError, ValueError, AttributeError):
             return {}
 
-    def write_repeated(self) -> None:
-        """Write that base classifiers voted alike when they were trained again."""
-        write_json(self.folder / REPEATED, {"ensemble": self.identity})
+    def write_repeated(self, repeated: bool) -> None:
+        """Write whether base classifiers have voted alike when they were trained again; until then none can be loaded."""
+        write_json(self.folder / REPEATED, {"ensemble": self.identity, "repeated": repeated})
 
-    def repeated(self) -> bool:
-        """Whether `write_repeated` was called for this ensemble."""
+    @property
+    def repeated(self) -> bool | None:
+        """What `write_repeated` wrote for this ensemble; None if it was not called."""
         try:
-            return bool(read_json(self.folder / REPEATED)["ensemble"] == self.identity)
-        except (Lie, OSError, KeyError, TypeError):
-            return False
+            found = read_json(self.folder / REPEATED)
+            return bool(found.get("repeated", True)) if found["ensemble"] == self.identity else None
+        except (Lie, OSError, KeyError, TypeError, AttributeError):
+            return None
 
     def described(self) -> dict[str, Any]:
         """The manifest with all failed base classifiers in its list, not only those known before training."""
