@@ -74,13 +74,36 @@ def test_a_plan_of_a_recipe_trains_one_group_for_a_few_steps(monkeypatch: pytest
     )
     x = X.reshape(120, 1, 2, 2)
     plan = vb.Ensemble.plan(x, Y, partitions=60, learner=trainer)
-    assert seen == [(12, plan.tried)]
+    assert seen == [(steps, plan.tried) for steps in (1, 2, 14)]
     sizes = [len(rows) for rows in vb.Partition(60).members(x, Y)]
     assert plan.tried in {sum(size > 0 for size in sizes[i : i + 20]) for i in (0, 20, 40)}
     assert plan.seconds > 0
     assert plan.weights is not None
     x[0] = np.nan
     assert vb.Ensemble.plan(x, Y, partitions=60, learner=trainer).tried > 1
+
+
+@pytest.mark.parametrize(("partitions", "group"), [(1, 20), (40, 1)])
+def test_a_plan_of_a_recipe_multiplies_the_time_of_a_step(
+    partitions: int, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that each step moves by one second, and the preparation of a group by ten."""
+    now = [0.0]
+    monkeypatch.setattr("vauban.poisoning.training_plan.time.perf_counter", lambda: now[0])
+
+    def trained(self: StackedTrainer, parts: Any, *rest: Any) -> Any:
+        now[0] += 10 + self.steps
+        return list(parts), {"w": torch.zeros(len(parts), 3)}
+
+    monkeypatch.setattr(StackedTrainer, "_train_group", trained)
+    trainer = StackedTrainer("dense", 2, steps=60, batch=8, group=group, front="none", augment="none", views=1)
+    plan = vb.Ensemble.plan(
+        np.zeros((120, 1, 2, 2)) + np.arange(120).reshape(120, 1, 1, 1), Y, partitions=partitions, learner=trainer
+    )
+    used = plan.models - plan.empty
+    at_once = torch.get_num_threads()
+    assert plan.tried == 1
+    assert plan.seconds == pytest.approx(70 * -(-used // at_once))
 
 
 def test_a_note_appears_once_work_takes_long(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from vauban.reproduce.made_by import in_place_of
 from vauban.reproduce.running import Options
 from vauban.streamed import Streamed
 
-WRONG = ("x", "5", "20000::2", "::0", ":0", "0:0", "9:5", "20000::", "{tau}", "{")
+WRONG = ("x", "5", "20000::2", "::0", ":0", "0:0", "9:5", "20000::", "{tau}", "{sigma.x}", "{")
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -83,6 +83,20 @@ def test_training_a_network_on_narrow_views_in_bf16_repeats_bit_for_bit() -> Non
     assert torch.equal(found[0], found[2])
 
 
+def test_layers_may_be_called_by_keyword() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.layer(input=x).mean((2, 3)))
+
+    data = (np.random.default_rng(0).integers(0, 256, (8, 1, 8, 1), dtype=np.uint8), np.arange(8) % 2)
+    trained = vb.train(Named(), data, "gaussian:sigma=0.5", epochs=1, batch=8, precision="bf16").network
+    assert trained.layer.weight.isfinite().all()
+
+
 def test_what_training_returns_has_all_gradients_on_other_inputs() -> None:
     network = nn.Sequential(
         nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)

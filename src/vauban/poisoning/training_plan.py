@@ -22,7 +22,7 @@ from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 from vauban.poisoning.training.trainer import Trainer
 
 _PROBE = 3  # base classifiers that are trained one after another to estimate the rest
-_STEPS = 12  # steps of a group that are timed
+_STEPS = (2, 14)  # steps of a group that are timed, few and more
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,10 @@ def plan_training(
     at_once, used = int(trainer.spec.get("group", 1)), int((sizes > 0).sum())
     trained = sizes.copy()
     trained[list(invalid_parts(x, y, members, trainer))] = 0
-    chosen = _largest_group(trained, at_once) if at_once > 1 else _largest(trained)
+    stacked = type(trainer) is StackedTrainer
+    chosen = _largest_group(trained, at_once) if at_once > 1 or stacked else _largest(trained)
     seconds, known = 0.0, None
-    if chosen and type(trainer) is StackedTrainer:
+    if chosen and isinstance(trainer, StackedTrainer) and stacked:
         parts = TrainingSets(x, y, [members[i] for i in chosen])
         one, known = _time_steps(trainer, [(preprocess(preprocessing, some), labels) for some, labels in parts], chosen)
         groups = len({int(i) // at_once for i in np.flatnonzero(sizes)})
@@ -102,17 +103,17 @@ def _largest_group(sizes: NDArray[np.int64], at_once: int) -> list[int]:
 
 
 def _time_steps(trainer: StackedTrainer, parts: list[TrainingSet], numbers: list[int]) -> tuple[float, int | None]:
-    """Seconds of one group, from its preparation and a few of its steps, which all take as long; and bytes of its weights.
+    """Seconds of one group and bytes of its weights, from a training of few steps and one of more, which differ by steps alone.
 
-    A trainer reports each step here, since it has no more of them than base classifiers.
+    One step is made before, to start threads.
     """
-    steps = min(_STEPS, trainer.steps, len(parts))
-    times = [time.perf_counter()]
-    groups = list(fit_parts(replace(trainer, steps=steps), parts, numbers, lambda _: times.append(time.perf_counter())))
-    if len(times) != steps + 1:  # a part that fails is tried again alone
-        return (time.perf_counter() - times[0]) * trainer.steps / steps, _total(weights for _, weights in groups)
-    each = (times[-1] - times[1]) / (steps - 1) if steps > 1 else times[1] - times[0]
-    return times[1] - times[0] + each * (trainer.steps - 1), _total(weights for _, weights in groups)
+    seconds, few, more = [], *(min(steps, trainer.steps) for steps in _STEPS)
+    for steps in (1, few, more):
+        began = time.perf_counter()
+        groups = list(fit_parts(replace(trainer, steps=steps), parts, numbers, lambda _: None))
+        seconds.append(time.perf_counter() - began)
+    each = max(0.0, seconds[2] - seconds[1]) / max(1, more - few)
+    return seconds[2] + each * (trainer.steps - more), _total(weights for _, weights in groups)
 
 
 def _time_whole(

@@ -35,6 +35,13 @@ def refuse_unlike_a_table(where: str, said: Any) -> None:
         raise BadInput(f"{where}: {said!r} is no table: keys with values are needed, or leave it out")
 
 
+def refuse_other_texts(name: str, said: Mapping[str, Any]) -> None:
+    """Refuse what is no text where one is needed."""
+    for key in ("data", "smoothing", "analytic", "needs", "note", "elsewhere"):
+        if not isinstance(said.get(key, ""), str):
+            raise BadInput(f"{name}, {key} = {said[key]!r}: a text is needed, in quotation marks")
+
+
 def refuse_other_n(where: str, said: Mapping[str, Any]) -> None:
     """Refuse a number of votes that is no whole number."""
     if "n" in said and not is_whole(said["n"]):

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput
-from vauban.reproduce.checking import RL_KEYS, check, listed, refuse_other_n, refuse_unknown, refuse_unlike_a_table
+from vauban.reproduce.checking import (
+    RL_KEYS,
+    check,
+    listed,
+    refuse_other_n,
+    refuse_other_texts,
+    refuse_unknown,
+    refuse_unlike_a_table,
+)
 from vauban.specs import Spec
 
 WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "under-attack")
@@ -245,8 +253,12 @@ def parse(name: str, text: str) -> Entry:
         refuse_unknown(f"{name}, [{key}]", said.get(key, {}), keys)
     for key in ("certify", "quick"):
         refuse_other_n(f"{name}, [{key}]", said.get(key, {}))
-    if not isinstance(said.get("elsewhere", ""), str):
-        raise BadInput(f"{name}, elsewhere = {said['elsewhere']!r}: the name of a page is needed")
+    refuse_other_texts(name, said)
+    grid = said.get("grid", {})
+    refuse_unlike_a_table(f"{name}, [grid]", grid)
+    for axis, values in grid.items():
+        if not isinstance(values, list):
+            raise BadInput(f"{name}, [grid], {axis} = {values!r}: a list of values is needed")
     for key in ("prepare", "commands"):
         if not isinstance(said.get(key, []), list):
             raise BadInput(f'{name}, {key} = {said[key]!r}: a list of commands is needed, ["vauban …"]')

@@ -45,7 +45,7 @@ def filled_in(text: str, point: Mapping[str, Any]) -> str:
     """A text of inputs with a point's values in place of the axes that it names."""
     try:
         return text.format(**point)
-    except (LookupError, ValueError):
+    except (AttributeError, LookupError, ValueError):
         raise BadInput(
             f"inputs = {text!r} cannot be filled in: only axes of the grid stand in braces, here {', '.join(point) or 'none'}"
         ) from None

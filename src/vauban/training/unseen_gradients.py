@@ -40,13 +40,15 @@ def _seen(network: nn.Module, views: Tensor) -> dict[nn.Parameter, Tensor]:
     """For the weight of every convolution which positions of its kernel see a value, in one call of the network."""
     seen: dict[nn.Parameter, Tensor] = {}
 
-    def look(layer: Any, given: tuple[Tensor, ...]) -> None:
+    def look(layer: Any, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         weight = layer._parameters.get("weight")  # a parametrized weight is no parameter
-        if weight is not None and given[0].dim() == weight.dim():
-            found = seen_positions(layer, given[0].shape[2:]).to(weight.device)
+        maps = given[0] if given else named["input"]
+        if weight is not None and maps.dim() == weight.dim():
+            found = seen_positions(layer, maps.shape[2:]).to(weight.device)
             seen[weight] = seen[weight] | found if weight in seen else found
 
-    hooks = [part.register_forward_pre_hook(look) for part in network.modules() if isinstance(part, CONVOLUTIONS)]
+    layers = [part for part in network.modules() if isinstance(part, CONVOLUTIONS)]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     modes = {part: part.training for part in network.modules()}
     network.eval()
     try:
