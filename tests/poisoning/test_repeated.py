@@ -135,7 +135,7 @@ def test_a_refused_ensemble_in_a_folder_is_not_loaded_and_refused_again(tmp_path
         trainer = ModuleTrainer(remembers(), 2, steps=3)  # has forgotten, as in another process
         with pytest.raises(NotRepeated, match="trained again"):
             fit(trainer, folder=tmp_path)
-        with pytest.raises(Incomplete, match="were not found to vote alike"):
+        with pytest.raises(Incomplete, match="lacks 1 of its 9"):
             vb.Ensemble.load(tmp_path, trainer=trainer)
 
 

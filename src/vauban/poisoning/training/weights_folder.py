@@ -85,11 +85,6 @@ class WeightsFolder:
         """All groups, if they hold every base classifier exactly once."""
         groups = self.groups()
         split = self.described()["partition"]
-        if self.repeated is False:
-            raise Incomplete(
-                f"{self.folder}: its base classifiers were not found to vote alike when they are trained again, since the call "
-                "that trained them was interrupted or refused: call fit again with the same arguments"
-            )
         present = sorted([number for group in groups for number in group.numbers] + split["empty"] + split["failed"])
         needed = list(range(split["models"]))
         if len(set(present)) != len(present):
@@ -98,6 +93,11 @@ class WeightsFolder:
             missing = len(needed) - len(present)
             raise Incomplete(
                 f"{self.folder} lacks {missing} of its {len(needed)} base classifiers: run the same train command again"
+            )
+        if self.repeated is False:
+            raise Incomplete(
+                f"{self.folder}: its base classifiers were not found to vote alike when they are trained again, since the call "
+                "that trained them was interrupted or refused: call fit again with the same arguments"
             )
         return groups
 
