@@ -2,6 +2,7 @@
 
     python benchmarks/poisoning_recipe.py --device cuda --out recipe.json
     python benchmarks/poisoning_recipe.py --device cuda --defense ss-dpa:features=rotnet --parts 600 --inputs 6000 --out ss.json
+    python benchmarks/poisoning_recipe.py --defense ss-dpa:features=spectral,by=stratified --parts 200 --inputs 6000
 
 Every 10th of the 60,000 training digits is held out. The other 54,000 are split into 1,080 and into 2,700 parts, of 50 and 20
 digits each, as 1,200 and 3,000 parts of all digits have them. Each candidate is trained on the first `--parts` parts of each
@@ -14,7 +15,8 @@ at a time; then all settings that were better by themselves, together. The best 
 
 Base classifiers of SS-DPA are heads on features that are learned once, without labels, from the digits that are not held out, and
 shared by all candidates. Their front end belongs to the features and is not chosen. With `--learning` two settings of the
-features are chosen too, which are then learned anew for each. A candidate is trained from the text that `--model` of
+features are chosen too, which are then learned anew for each. Spectral features have settings of their own, and no
+augmentation. A candidate is trained from the text that `--model` of
 `vauban poison train` takes, and the last line is that command.
 """
 
@@ -50,6 +52,17 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "steps": (200, 800),
 }
 LEARNING: dict[str, tuple[Any, ...]] = {"learning_augment": ("warp",), "learning_epochs": (20,)}
+SPECTRAL: dict[str, tuple[Any, ...]] = {
+    "rounds": (0, 1, 3, 10),
+    "unseen": ("false",),
+    "ridge": (0.03, 0.3),
+    "shrink": (0.01, 0.1),
+    "sharpness": (1.0, 4.0),
+    "neighbours": (5, 20),
+    "directions": (40, 160),
+    "numbers": (30, 120),
+}
+LEARNED_BY = (*LEARNING, "neighbours", "directions", "numbers")  # settings of which features depend
 
 
 def main() -> None:
@@ -66,7 +79,11 @@ def main() -> None:
     read.add_argument("--threads", type=int, default=1)
     given = read.parse_args()
     torch.set_num_threads(given.threads)
-    Search(given).run(given.fronts.split(","), SETTINGS | (LEARNING if given.learning else {}))
+    search = Search(given)
+    search.run(
+        given.fronts.split(","),
+        SPECTRAL if search.features == "spectral" else SETTINGS | (LEARNING if given.learning else {}),
+    )
 
 
 class Search:
@@ -97,7 +114,10 @@ class Search:
     def run(self, fronts: list[str], settings: dict[str, tuple[Any, ...]]) -> None:
         """Every candidate; the last lines name the best and the command that trains it."""
         front = {} if self.features else self.best([{"front": name, "augment": AUGMENTATIONS[0]} for name in fronts])
-        first = self.best([{**front, "augment": name} for name in AUGMENTATIONS])
+        if self.features == "spectral":
+            first: dict[str, Any] = {}
+        else:
+            first = self.best([{**front, "augment": name} for name in AUGMENTATIONS])
         single = {key: [{**first, key: value} for value in values] for key, values in settings.items()}
         better = {}
         for key, some in single.items():
@@ -140,7 +160,7 @@ class Search:
         if (
             self.features
         ):  # the first trainer with these settings of the features fills the dictionary, the others read it
-            more["shared"] = self.learned[str([settings.get(key) for key in LEARNING])]
+            more["shared"] = self.learned[str([settings.get(key) for key in LEARNED_BY])]
         trainer = build_trainer(
             (1, 28, 28), 10, model=self.model(settings), features=self.features, device=self.device, **more
         )

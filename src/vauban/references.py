@@ -40,6 +40,8 @@ REFERENCES = {
     "Duchi2008": "Duchi, Shalev-Shwartz, Singer, Chandra. Efficient Projections onto the l1-Ball for Learning in High "
     "Dimensions. ICML 2008.",
     "Steele2014": "Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.",
+    "Belkin2003": "Belkin, Niyogi. Laplacian Eigenmaps for Dimensionality Reduction and Data Representation. Neural Computation "
+    "15(6), 2003.",
     "Gidaris2018": "Gidaris, Singh, Komodakis. Unsupervised Representation Learning by Predicting Image Rotations. ICLR 2018.",
     "Chen2020": "Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual Representations. "
     "ICML 2020.",

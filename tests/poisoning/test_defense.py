@@ -93,6 +93,7 @@ def test_names_and_parameters() -> None:
     [
         ("dpa:by=sort", "would prove nothing"),
         ("finite:spread=4,by=sort", "would prove nothing"),
+        ("dpa:by=stratified", "would prove nothing"),
         ("finite", "needs spread"),
         ("finite:spread=1", "from 2"),
         ("ss-dpa:features=magic", "not a known kind of features"),

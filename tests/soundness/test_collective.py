@@ -72,7 +72,12 @@ def test_the_integer_programme_is_a_bound_too_and_the_exact_number_for_two_class
 
 @pytest.mark.parametrize(
     ("split", "step"),
-    [(Partition(5), one_change), (Partition(5, by="sort"), one_flip), (Partition(3, spread=2), one_change)],
+    [
+        (Partition(5), one_change),
+        (Partition(5, by="sort"), one_flip),
+        (Partition(5, by="stratified"), one_flip),
+        (Partition(3, spread=2), one_change),
+    ],
 )
 def test_trained_anew_after_every_poisoning_no_more_answers_change(
     split: Partition, step: object, cases_tried: Callable[[int], None]

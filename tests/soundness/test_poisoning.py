@@ -69,7 +69,7 @@ def test_two_changes_against_a_unanimous_ensemble(aggregate: str, cases_tried: C
 
 @pytest.mark.parametrize("aggregate", ["plurality", "runoff"])
 def test_flipped_labels(aggregate: str, cases_tried: Callable[[int], None]) -> None:
-    splits = [Partition(5, by="sort"), Partition(6, by="sort"), Partition(6)]
+    splits = [Partition(5, by="sort"), Partition(6, by="sort"), Partition(6, by="stratified"), Partition(6)]
     tried, broken, outside = assault(splits, aggregate, one_flip, sets=2, size=10, farthest=3, cases_tried=cases_tried)
     assert broken == 0
     assert tried > 10_000

@@ -20,7 +20,7 @@ app = typer.Typer(
 DefenseOption = Annotated[
     str,
     typer.Option(
-        "--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=rotnet (also by=hash, sort, …)"
+        "--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=spectral,by=stratified (also rotnet; hash, sort, …)"
     ),
 ]
 ClassesOption = Annotated[
@@ -38,7 +38,7 @@ OutRunOption = Annotated[Path, common.folder_option("run folder")]
 @app.command()
 @example(
     "vauban poison train --data mnist --partitions 1200 --defense dpa --model tiny-cnn --out ens/",
-    "vauban poison train --data mnist --partitions 1200 --defense ss-dpa:features=rotnet --out ens/",
+    "vauban poison train --data mnist --partitions 1200 --defense ss-dpa:features=spectral,by=stratified --out ens/",
     "vauban poison train --data mnist --defense ss-dpa:features=clusters --classes 1,7 --out ens/",
 )
 def train(

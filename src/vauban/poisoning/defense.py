@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vauban.errors import BadInput
-from vauban.poisoning.partitioning.partition import METHODS, Partition
+from vauban.poisoning.partitioning.partition import METHODS, OF_ALL_INPUTS, Partition
 from vauban.registry import Registry
 from vauban.specs import Parameter, Spec, choose, read_params
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vauban.poisoning.ensemble_training import TrainingRequest
     from vauban.poisoning.voting_ensemble import VotingEnsemble
 
-FEATURES = ("clusters", "learned", "none", "rotnet", "simclr")
+FEATURES = ("clusters", "learned", "none", "rotnet", "simclr", "spectral")
 
 
 class Defense(ABC):
@@ -110,7 +110,7 @@ class PartitionAggregation(Defense):
     parameters: ClassVar[Mapping[str, Parameter]] = {"by": Parameter(_method, default="hash")}
 
     def __post_init__(self) -> None:
-        _refuse_sorting("dpa", self.by)
+        _refuse_ways_of_all_inputs("dpa", self.by)
 
     def partition(self, partitions: int) -> Partition:
         """Disjoint parts."""
@@ -130,7 +130,7 @@ class FiniteAggregation(Defense):
     }
 
     def __post_init__(self) -> None:
-        _refuse_sorting("finite", self.by)
+        _refuse_ways_of_all_inputs("finite", self.by)
 
     def partition(self, partitions: int) -> Partition:
         """partitions * spread buckets."""
@@ -142,8 +142,8 @@ class FiniteAggregation(Defense):
 class SemiSupervisedAggregation(Defense):
     """SS-DPA, against label flips: parts are sorted, and features are learned without labels. [Levine2023] Theorem 7.2
 
-    `features`: None is RotNet for grey pictures and SimCLR for colour; "learned" takes a file; "none" shares nothing;
-    "clusters" is the case of two clusters with a part for each sample.
+    `features`: None is RotNet for grey pictures and SimCLR for colour; "spectral" trains nothing; "learned" takes a file; "none"
+    shares nothing; "clusters" is the case of two clusters with a part for each sample.
     """
 
     features: str | None = None
@@ -155,7 +155,7 @@ class SemiSupervisedAggregation(Defense):
     against = "labels"
 
     def partition(self, partitions: int) -> Partition:
-        """Disjoint parts, as even as possible if sorted."""
+        """Disjoint parts, as even as possible if sorted or stratified."""
         return Partition(partitions, self.by)
 
     def shared_features(self, channels: int) -> str | None:
@@ -171,9 +171,9 @@ class SemiSupervisedAggregation(Defense):
         return train_clusters(request) if self.features == "clusters" else super().train(request)
 
 
-def _refuse_sorting(name: str, by: str) -> None:
-    if by == "sort":
+def _refuse_ways_of_all_inputs(name: str, by: str) -> None:
+    if by in OF_ALL_INPUTS:
         raise BadInput(
-            f"{name}:by=sort would prove nothing: one sample more moves all that sort after it; sorting is for ss-dpa, "
+            f"{name}:by={by} would prove nothing: one sample more moves others to other parts; by={by} is for ss-dpa, "
             "where only labels change"
         )

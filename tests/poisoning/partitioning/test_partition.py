@@ -8,8 +8,9 @@ import pytest
 
 from vauban.data import load
 from vauban.errors import BadInput
-from vauban.poisoning.partitioning.partition import Partition, TrainingSets, overlap_by_chance
+from vauban.poisoning.partitioning.partition import OF_ALL_INPUTS, Partition, TrainingSets, overlap_by_chance
 from vauban.poisoning.partitioning.samples import NO_CLASS, content_keys, set_sha256
+from vauban.poisoning.partitioning.stratified import stratified_order
 
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, size=(300, 1, 4, 4), dtype=np.uint8)
@@ -18,8 +19,10 @@ PARTITIONS = [
     Partition(7),
     Partition(7, by="pixel-sum"),
     Partition(7, by="sort"),
+    Partition(7, by="stratified"),
     Partition(5, spread=3),
     Partition(5, by="sort", spread=2),
+    Partition(5, by="stratified", spread=2),
 ]
 
 
@@ -62,7 +65,7 @@ def test_every_sample_is_seen_by_as_many_base_classifiers_as_the_spread(partitio
         assert part == sorted(part)
 
 
-@pytest.mark.parametrize("partition", [p for p in PARTITIONS if p.by != "sort"], ids=str)
+@pytest.mark.parametrize("partition", [p for p in PARTITIONS if p.by not in OF_ALL_INPUTS], ids=str)
 def test_one_sample_more_or_less_changes_the_parts_of_one_bucket(partition: Partition) -> None:
     whole = contents(partition, PICTURES, LABELS)
     for gone in range(20):
@@ -85,7 +88,7 @@ def test_a_label_moves_no_sample(partition: Partition) -> None:
 def test_copies_stay_together_and_torn_labels_are_told() -> None:
     x = np.concatenate([PICTURES[:50], PICTURES[:10], PICTURES[:10]])
     y = np.concatenate([LABELS[:50], LABELS[:10], (LABELS[:10] + 1) % 3])
-    for partition in (Partition(6), Partition(6, by="sort"), Partition(6, by="pixel-sum")):
+    for partition in (Partition(6), *(Partition(6, by=by) for by in ("sort", "stratified", "pixel-sum"))):
         with pytest.warns(UserWarning, match="10 training samples repeat"):
             parts = partition.members(x, y)
         for i in range(10):
@@ -102,6 +105,37 @@ def test_sorted_parts_are_as_even_as_can_be_on_digits() -> None:
     assert {33, 34} == set(sizes)
     hashed = [len(part) for part in Partition(300).members(digits.images, digits.labels)]
     assert np.std(hashed) < 1.3 * np.sqrt(10_000 / 300)
+
+
+def test_stratified_parts_are_even_and_have_more_kinds_of_digits_than_others() -> None:
+    digits = load("mnist:split=test").select(limit=3_000)
+    kinds = {}
+    for by in ("hash", "sort", "stratified"):
+        parts = Partition(150, by=by).members(digits.images, digits.labels)
+        kinds[by] = np.mean([len(np.unique(digits.labels[part])) for part in parts])
+        assert by == "hash" or {len(part) for part in parts} == {20}
+    assert kinds["stratified"] > max(kinds["hash"], kinds["sort"]) + 0.15
+
+
+def test_each_run_of_the_stratified_order_is_alike() -> None:
+    """Three groups far apart, of 40 each: every run of 40 is one of them, and so has every part one of each."""
+    group = RNG.permutation(np.repeat([0, 1, 2], 40))
+    x = np.array([[0, 0], [900, 0], [0, 1_000]])[group] + RNG.normal(size=(120, 2))
+    order = stratified_order(x, 40)
+    assert sorted(order.tolist()) == list(range(120))
+    for i in range(0, 120, 40):
+        assert len(set(group[order[i : i + 40]].tolist())) == 1
+        assert order[i : i + 40].tolist() == sorted(order[i : i + 40].tolist())
+    for part in Partition(40, by="stratified").members(x, group):
+        assert sorted(group[part].tolist()) == [0, 1, 2]
+    assert stratified_order(x[:0], 40).tolist() == []
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e308])
+def test_a_stratified_order_takes_any_numbers(odd: float) -> None:
+    x = RNG.normal(size=(50, 3))
+    x[7, 1] = odd
+    assert sorted(stratified_order(x, 4).tolist()) == list(range(50))
 
 
 def test_sorting_is_by_pixels() -> None:

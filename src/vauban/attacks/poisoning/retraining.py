@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from vauban.attacks.poisoning.plans import bucket_gains, cheapest_buckets, needed_gain
 from vauban.errors import BadInput
 from vauban.poisoning.ensemble import Ensemble
-from vauban.poisoning.partitioning.partition import Partition
+from vauban.poisoning.partitioning.partition import OF_ALL_INPUTS, Partition
 from vauban.poisoning.partitioning.samples import set_sha256, training_labels
 from vauban.poisoning.votes.certificates import derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
@@ -90,7 +90,7 @@ class _World:
             )
         self.partition: Partition = ensemble.partition
         self.buckets = self.partition.buckets(x)
-        whole = self.partition.by == "sort" or hasattr(ensemble.trainer, "prepare")
+        whole = self.partition.by in OF_ALL_INPUTS or hasattr(ensemble.trainer, "prepare")
         self.separable = self.partition.spread == 1 and not whole
 
     def votes(self, change: Change, inputs: NDArray[Any], buckets: Sequence[int] | None = None) -> NDArray[np.integer]:

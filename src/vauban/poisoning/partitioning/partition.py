@@ -15,9 +15,12 @@ from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.laws.poisoning.finite import spread_offsets
 from vauban.poisoning.partitioning.samples import check_samples, content_keys, sample_digests, training_labels
+from vauban.poisoning.partitioning.stratified import stratified_order
 from vauban.specs import Parameter, Spec, choose, read_params
 
-METHODS = ("hash", "pixel-sum", "sort")
+METHODS = ("hash", "pixel-sum", "sort", "stratified")
+OF_ALL_INPUTS = ("sort", "stratified")
+"""Ways in which a sample's part depends on all inputs. One sample more moves others, so they are against label flips only."""
 
 TrainingSet = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs [n, ...] and labels [n] of one base classifier."""
@@ -42,9 +45,10 @@ class Partition:
     """Assigns each training sample to base classifiers by its input alone, never by its label.
 
     `by` is "hash" (BLAKE2 of shape, type and bytes), "pixel-sum" (the papers' sum of 8-bit values, modulo the number of
-    buckets) or "sort" (the rank among the sorted distinct inputs, modulo: [Levine2023] Equation 7.7; against label flips only,
-    since one sample more would move the others). `spread` is that of Finite Aggregation [Wang2022]: partitions * spread buckets,
-    as many base classifiers, each trained on `spread` buckets.
+    buckets), "sort" (the rank among the sorted distinct inputs, modulo: [Levine2023] Equation 7.7) or "stratified" (the rank in
+    an order in which neighbours are alike, modulo, so that each bucket has some samples of every kind: `stratified_order`). The
+    last two are against label flips only, since one sample more would move the others. `spread` is that of Finite Aggregation
+    [Wang2022]: partitions * spread buckets, as many base classifiers, each trained on `spread` buckets.
 
     >>> Partition(1200, spread=16).models
     19200
@@ -84,7 +88,7 @@ class Partition:
     @property
     def against(self) -> str:
         """What the attacker may change: "samples" (add and remove them) or only "labels" (flip them)."""
-        return "labels" if self.by == "sort" else "samples"
+        return "labels" if self.by in OF_ALL_INPUTS else "samples"
 
     def buckets(self, x: NDArray[Any], originals: Originals | None = None) -> NDArray[np.int64]:
         """The bucket 0..models-1 of every sample [n] of `x` [n, ...]; equal samples share one.
@@ -92,9 +96,12 @@ class Partition:
         `originals`: keys of the pictures that `x` are scaled copies of; samples are then told apart by these alone.
         """
         rows = check_samples(x)
-        if self.by == "sort":
+        if self.by in OF_ALL_INPUTS:
             keys = content_keys(rows) if originals is None else originals.place
-            return np.unique(keys, return_inverse=True)[1].astype(np.int64) % self.models
+            _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+            if self.by == "stratified":
+                place = _stratified_places(rows[first], self.models)[place]
+            return place.astype(np.int64) % self.models
         if self.by == "pixel-sum":
             if originals is not None:
                 return originals.total % self.models
@@ -152,6 +159,14 @@ class TrainingSets(Sequence[TrainingSet]):
         if isinstance(i, slice):
             return TrainingSets(self.x, self.y, self.rows[i])
         return self.x[self.rows[i]], self.y[self.rows[i]]
+
+
+def _stratified_places(distinct: NDArray[Any], buckets: int) -> NDArray[np.int64]:
+    """The place of each of these inputs in the stratified order, in whose runs they stand as their hashes are ordered."""
+    by_hash = np.argsort(sample_digests(distinct).view("S32").reshape(-1), kind="stable")
+    places = np.empty(len(distinct), dtype=np.int64)
+    places[by_hash[stratified_order(distinct[by_hash], buckets)]] = np.arange(len(distinct))
+    return places
 
 
 def _merged(pieces: Sequence[NDArray[np.int64]], rank: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -65,6 +65,16 @@ def test_pictures_without_labels_make_heads_of_few_samples_better() -> None:
     assert accuracy(10) > accuracy(0) + 0.05
 
 
+def test_a_class_without_samples_is_found_by_elimination() -> None:
+    pool, _ = clusters(2, 400, spread=0.5)
+    x, y = clusters(1, 300, spread=0.5)
+    kept = (y != 2).nonzero()[:20, 0]
+    [weight], [bias] = SelfTraining(0.1, 4, 0.03, 2.0, unseen=True).fit([(x[kept], y[kept])], 4, pool)
+    answers = (x @ weight + bias).argmax(1)
+    assert (answers[y == 2] == 2).float().mean() > 0.9
+    assert (answers[y != 2] == y[y != 2]).float().mean() > 0.9
+
+
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_a_head_is_the_same_among_others_and_without_samples_it_votes_for_the_first_class(rounds: int) -> None:
     pool, _ = clusters(2, 40)

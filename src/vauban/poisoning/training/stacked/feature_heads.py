@@ -1,7 +1,8 @@
 """Learns features from all unlabelled samples and trains heads on them, one for each partition.
 
 An attacker who flips labels cannot change features learned without labels [Levine2023] Section 7.2.3.1. RotNet learns by how much
-a picture was rotated, SimCLR which two augmented copies show the same picture; features may also come from `vauban train`.
+a picture was rotated, SimCLR which two augmented copies show the same picture; features may also come from `vauban train`, or be
+eigenvectors of the graph of neighbours, for which no network is trained.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from vauban.poisoning.training.deterministic import deterministic
 from vauban.poisoning.training.input_transforms import InputTransform, input_transform
 from vauban.poisoning.training.random_numbers import uniforms
 from vauban.poisoning.training.stacked.group_data import GroupData, padded, to_pictures
+from vauban.poisoning.training.stacked.neighbour_graph import SpectralFeatures, learn_spectral
 from vauban.poisoning.training.stacked.self_training import SelfTraining
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer, schedule
 from vauban.poisoning.training.stacked.trunks import NIN, learned_before, learning_head, new_trunk
 from vauban.specs import choose
 from vauban.training.losses import simclr
 
-FEATURES = ("learned", "rotnet", "simclr")
+SPECTRAL = "spectral"
+FEATURES = ("learned", "rotnet", "simclr", SPECTRAL)
 SOLVERS = ("adamw", "ridge", "self-training")
 POOL = "unlabelled"  # among the shared tensors: features of pictures whose labels are not looked at
 _NO_FILE = (
@@ -47,13 +50,15 @@ _BLOCK = {"cuda": 1024, "cpu": 128}  # pictures that the trunk computes at once
 class HeadTrainer(StackedTrainer):
     """Trains heads on features that `prepare` learns from the whole unlabelled set; otherwise as StackedTrainer.
 
-    features: "rotnet", "simclr", or "learned" before, by `vauban train`. learning_epochs, learning_batch, learning_rate,
-    learning_augment, temperature: settings of feature learning. trunk: the network that learns, see `new_trunk`; trunk_sha256: of
-    the file it was read from, if it was. mirrored: features are the mean of a picture's and its mirror image's. crops: of as many
-    parts in each direction, of half the height and width, scaled to the whole size; 0 is the whole picture. solver: heads are
-    trained by "adamw", or linear ones fitted in closed form by "ridge" regression on their samples or by "self-training", which
-    also learns from `pool` unlabelled pictures; ridge, rounds, shrink, sharpness are settings of `SelfTraining`. shared: the
-    learned weights by name; fill it to use features learned before.
+    features: "rotnet", "simclr", "spectral" (`neighbour_graph`), or "learned" before, by `vauban train`. learning_epochs,
+    learning_batch, learning_rate, learning_augment, temperature: settings of feature learning by a network. trunk: that network,
+    see `new_trunk`; trunk_sha256: of the file it was read from, if it was. neighbours, directions, numbers: of spectral features,
+    how many neighbours a picture has, by how many numbers of a picture they are found, and how many features there are. mirrored:
+    features are the mean of a picture's and its mirror image's. crops: of as many parts in each direction, of half the height and
+    width, scaled to the whole size; 0 is the whole picture. solver: heads are trained by "adamw", or linear ones fitted in closed
+    form by "ridge" regression on their samples or by "self-training", which also learns from `pool` unlabelled pictures; ridge,
+    rounds, shrink, sharpness, unseen are settings of `SelfTraining`. shared: the learned weights by name; fill it to use features
+    learned before.
     """
 
     network: str = "linear"
@@ -67,11 +72,15 @@ class HeadTrainer(StackedTrainer):
     trunk_sha256: str = ""
     mirrored: bool = False
     crops: int = 0
+    neighbours: int = 10
+    directions: int = 80
+    numbers: int = 60
     solver: str = "adamw"
     ridge: float = 0.1
     rounds: int = 10
     shrink: float = 0.03
     sharpness: float = 2.0
+    unseen: bool = False
     pool: int = 20_000
     shared: dict[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     _trunk_cache: dict[str, tuple[tuple[torch.Tensor, ...], nn.Module | None]] = field(
@@ -86,6 +95,10 @@ class HeadTrainer(StackedTrainer):
             raise BadInput(f"solver={self.solver} fits linear heads, not {self.network}: take --model linear, or adamw")
         if self.solver != "adamw" and self.views < 1:
             raise BadInput(f"solver={self.solver} with views={self.views}: copies are made beforehand, one or more")
+        if min(self.neighbours, self.directions, self.numbers) < 1:
+            raise BadInput(
+                f"neighbours={self.neighbours}, directions={self.directions}, numbers={self.numbers}: the least is 1 each"
+            )
         if min(self.rounds, self.ridge, self.shrink, self.pool - 1, self.crops) < 0 or not self.sharpness > 0:
             raise BadInput(
                 f"ridge={self.ridge}, rounds={self.rounds}, shrink={self.shrink}, sharpness={self.sharpness}, "
@@ -107,6 +120,8 @@ class HeadTrainer(StackedTrainer):
             kind |= {"network": "nin-top", "front": "none", "features": "rotnet", "learning_augment": "shift"}
         if (changes.get("features") == "learned") != bool(learned):
             raise BadInput(_NO_FILE)
+        if changes.get("features") == SPECTRAL:
+            kind |= {**_SPECTRAL, "front": "gradients" if shape[0] == 1 else "descriptors"}
         if learned:
             text, digest, tensors = learned_before(Path(learned))
             kind |= {
@@ -117,7 +132,7 @@ class HeadTrainer(StackedTrainer):
                 "trunk_sha256": digest,
                 "shared": tensors,
             }
-        if changes.get("solver", "adamw") != "adamw":
+        if (kind | changes).get("solver", "adamw") != "adamw":
             kind["precision"] = "float32"
         return cls(**{"num_classes": num_classes, "device": device, **fast, **kind, **changes})
 
@@ -144,8 +159,8 @@ class HeadTrainer(StackedTrainer):
             if self.features == "learned":
                 raise BadInput(_NO_FILE)
             with deterministic():
-                trunk = self._learn(x, on_progress)
-            self.shared.update({name: value.detach().cpu().contiguous() for name, value in trunk.state_dict().items()})
+                learned = (self._spectral if self.features == SPECTRAL else self._learn)(x, on_progress)
+            self.shared.update({name: value.detach().cpu().contiguous() for name, value in learned.items()})
         if not self.prepared:
             some = x[np.unique(np.linspace(0, len(x) - 1, min(self.pool, len(x))).round().astype(np.int64))]
             self.shared[POOL] = self.features_of(some).half().cpu()
@@ -189,7 +204,7 @@ class HeadTrainer(StackedTrainer):
             samples[slot] = x.flatten(0, 1), group.y[slot, : len(labels)].repeat_interleave(self.views)
         rounds = self.rounds if self.solver == "self-training" else 0
         pool = self.shared[POOL].to(copies.device).float() if rounds else copies.new_zeros(1, copies.shape[-1])
-        how = SelfTraining(self.ridge, rounds, self.shrink, self.sharpness)
+        how = SelfTraining(self.ridge, rounds, self.shrink, self.sharpness, self.unseen)
         weight, bias = how.fit(samples, self.num_classes, pool)
         rows = torch.tensor(list(slots), device=copies.device)
         on_progress(len(numbers))
@@ -205,8 +220,12 @@ class HeadTrainer(StackedTrainer):
             or len(built_from) != len(self.shared)
             or any(a is not b for a, b in zip(built_from, self.shared.values(), strict=True))
         ):
-            trunk = new_trunk(channels, self.trunk)
-            trunk.load_state_dict({name: value for name, value in self.shared.items() if name != POOL})
+            tensors = {name: value for name, value in self.shared.items() if name != POOL}
+            if self.features == SPECTRAL:
+                trunk = SpectralFeatures(self.neighbours, tensors)
+            else:
+                trunk = new_trunk(channels, self.trunk)
+                trunk.load_state_dict(tensors)
             trunk = _to_device(trunk, self.device).eval()
             self._trunk_cache["trunk"] = tuple(self.shared.values()), trunk
             self._transformed.clear()
@@ -216,7 +235,18 @@ class HeadTrainer(StackedTrainer):
         cuda = torch.device(self.device).type == "cuda"
         return torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=cuda)
 
-    def _learn(self, x: NDArray[Any], on_progress: ProgressCallback | None) -> nn.Module:
+    def _spectral(self, x: NDArray[Any], on_progress: ProgressCallback | None) -> dict[str, torch.Tensor]:
+        """The tensors of spectral features of these pictures."""
+        transform = input_transform(self.front)
+        pictures = _in_blocks(x, transform.before, self.device)
+
+        def maps() -> Iterator[torch.Tensor]:
+            return (transform.after(block) for block in pictures.split(1024))
+
+        return learn_spectral(maps, self.neighbours, self.directions, self.numbers, on_progress or (lambda some: None))
+
+    def _learn(self, x: NDArray[Any], on_progress: ProgressCallback | None) -> dict[str, torch.Tensor]:
+        """The weights of a trunk that has learned from these pictures."""
         transform = input_transform(self.front)
         pictures = _in_blocks(x, transform.before, self.device)
         with torch.random.fork_rng(devices=[]):
@@ -239,7 +269,7 @@ class HeadTrainer(StackedTrainer):
             optimizer.step()
             if on_progress:
                 on_progress(len(rows))
-        return trunk
+        return trunk.state_dict()
 
     def _batches(self, n: int) -> Iterator[torch.Tensor]:
         """Rows of every step: each picture once an epoch, the last few left out."""
@@ -306,6 +336,14 @@ def _in_blocks(x: NDArray[Any], function: Callable[[torch.Tensor], torch.Tensor]
 
 
 _GREY: Mapping[str, Any] = {"views": 8, "steps": 400, "batch": 32, "lr": 3e-3}
+_SPECTRAL: Mapping[str, Any] = {
+    "learning_epochs": 2,  # as `learn_spectral` tells its progress
+    "augment": "none",
+    "views": 1,
+    "solver": "self-training",
+    "rounds": 5,
+    "unseen": True,
+}
 _COLOUR: Mapping[str, Any] = {
     "features": "simclr",
     "group": 50,

@@ -24,12 +24,15 @@ Samples = tuple[torch.Tensor, torch.Tensor]
 class SelfTraining:
     """Settings. `ridge`: the penalty of the first fit, in mean squared lengths of a feature vector. `rounds`: how often
     unlabelled pictures are labelled and heads fitted to them; 0 leaves the ridge regression. `shrink`: how much of the mean
-    variance is added to the covariance. `sharpness`: the factor of scores from the second round on."""
+    variance is added to the covariance. `sharpness`: the factor of scores from the second round on. `unseen`: whether a class of
+    which a head has no sample gets its share of the unlabelled pictures too, those that fit the other classes least, and may be
+    answered from then on."""
 
     ridge: float
     rounds: int
     shrink: float
     sharpness: float
+    unseen: bool = False
 
     def fit(self, samples: Sequence[Samples], classes: int, pool: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights [heads, d, classes] and biases [heads, classes] of heads with these samples and the unlabelled pool [N, d]."""
@@ -54,12 +57,12 @@ class SelfTraining:
         self, sums: torch.Tensor, counts: torch.Tensor, pool: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Linear discriminants with the covariance of all pictures, whose class means are those of pictures as they were labelled
-        by the round before; classes of which a head has no sample get no votes."""
+        by the round before; unless `unseen`, classes of which a head has no sample get no votes."""
         covariance = pool.T @ pool / len(pool)
         covariance += (self.shrink * covariance.diagonal().mean() + _LEAST) * torch.eye(
             len(covariance), device=pool.device
         )
-        known = counts > 0
+        known = (counts > 0) | self.unseen
         scores = (pool @ side_by_side(weight)).view(len(pool), *counts.shape)
         scores = scores * (_START / scores.std((0, 2), keepdim=True).clamp(min=_LEAST))
         for number in range(self.rounds):
