@@ -2,7 +2,8 @@
 
     python benchmarks/poisoning_recipe.py --device cuda --out recipe.json
     python benchmarks/poisoning_recipe.py --device cuda --defense ss-dpa:features=rotnet --parts 600 --inputs 6000 --out ss.json
-    python benchmarks/poisoning_recipe.py --defense ss-dpa:features=spectral,by=stratified --parts 200 --inputs 6000
+    python benchmarks/poisoning_recipe.py --defense ss-dpa:features=spectral,by=stratified --parts 200 --inputs 6000 --out s.json
+    python benchmarks/poisoning_recipe.py --defense ss-dpa:features=spectral,by=sort --parts 200 --inputs 6000 --as-it-is
 
 Every 10th of the 60,000 training digits is held out. The other 54,000 are split into 1,080 and into 2,700 parts, of 50 and 20
 digits each, as 1,200 and 3,000 parts of all digits have them. Each candidate is trained on the first `--parts` parts of each
@@ -16,8 +17,9 @@ at a time; then all settings that were better by themselves, together. The best 
 Base classifiers of SS-DPA are heads on features that are learned once, without labels, from the digits that are not held out, and
 shared by all candidates. Their front end belongs to the features and is not chosen. With `--learning` two settings of the
 features are chosen too, which are then learned anew for each. Spectral features have settings of their own, and no
-augmentation. A candidate is trained from the text that `--model` of
-`vauban poison train` takes, and the last line is that command.
+augmentation; their candidates vary the settings that they had before any were chosen. With `--as-it-is` the recipe is measured,
+and nothing is chosen. A candidate is trained from the text that `--model` of `vauban poison train` takes; the last line is that
+command.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "steps": (200, 800),
 }
 LEARNING: dict[str, tuple[Any, ...]] = {"learning_augment": ("warp",), "learning_epochs": (20,)}
+SPECTRAL_BEFORE = {"rounds": 5, "shrink": 0.03, "sharpness": 2.0, "neighbours": 10, "directions": 80}
 SPECTRAL: dict[str, tuple[Any, ...]] = {
     "rounds": (0, 1, 3, 10),
     "unseen": ("false",),
@@ -74,12 +77,16 @@ def main() -> None:
     read.add_argument("--defense", default="dpa", help="or ss-dpa:features=rotnet")
     read.add_argument("--fronts", default="gradients,upright,none", help="front ends of dpa, separated by commas")
     read.add_argument("--learning", action="store_true", help="choose settings of shared features too")
+    read.add_argument("--as-it-is", action="store_true", help="measure the recipe as it is, and choose nothing")
     read.add_argument("--limit", type=int, help="use the first training digits only, to try the script out")
     read.add_argument("--device", default="cpu")
     read.add_argument("--threads", type=int, default=1)
     given = read.parse_args()
     torch.set_num_threads(given.threads)
     search = Search(given)
+    if given.as_it_is:
+        search.score({})
+        return
     search.run(
         given.fronts.split(","),
         SPECTRAL if search.features == "spectral" else SETTINGS | (LEARNING if given.learning else {}),
@@ -115,7 +122,7 @@ class Search:
         """Every candidate; the last lines name the best and the command that trains it."""
         front = {} if self.features else self.best([{"front": name, "augment": AUGMENTATIONS[0]} for name in fronts])
         if self.features == "spectral":
-            first: dict[str, Any] = {}
+            first: dict[str, Any] = dict(SPECTRAL_BEFORE)
         else:
             first = self.best([{**front, "augment": name} for name in AUGMENTATIONS])
         single = {key: [{**first, key: value} for value in values] for key, values in settings.items()}

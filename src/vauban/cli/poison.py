@@ -20,7 +20,9 @@ app = typer.Typer(
 DefenseOption = Annotated[
     str,
     typer.Option(
-        "--defense", "--defence", help="dpa, finite:spread=16 or ss-dpa:features=spectral,by=stratified (also rotnet; hash, sort, …)"
+        "--defense",
+        "--defence",
+        help="dpa, finite:spread=16 or ss-dpa:features=spectral,by=stratified (also rotnet; hash, sort, …)",
     ),
 ]
 ClassesOption = Annotated[

@@ -340,8 +340,12 @@ _SPECTRAL: Mapping[str, Any] = {
     "learning_epochs": 2,  # as `learn_spectral` tells its progress
     "augment": "none",
     "views": 1,
+    "neighbours": 5,
+    "directions": 160,
     "solver": "self-training",
-    "rounds": 5,
+    "rounds": 10,
+    "shrink": 0.1,
+    "sharpness": 1.0,
     "unseen": True,
 }
 _COLOUR: Mapping[str, Any] = {
