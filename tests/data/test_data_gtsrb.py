@@ -136,7 +136,7 @@ def test_repeated_pictures_with_other_labels_are_in_one_part(signs: Path) -> Non
     (train / "00042" / "00000_00000.ppm").write_bytes((train / "00000" / "00000_00000.ppm").read_bytes())
     data = load(f"gtsrb:path={signs},split=train,keys=original")
     assert data.labels is not None
-    with pytest.warns(UserWarning, match="1 training samples repeat"):
+    with pytest.warns(UserWarning, match="2 training samples share"):
         parts = Partition(5, by="sort").members(data.images, data.labels, data.originals)
     assert next(sorted(rows) for rows in parts if 0 in rows) == [0, 4]
     with pytest.raises(BadInput, match="6 keys of originals for 2 inputs"):

@@ -14,7 +14,7 @@ from vauban.data import load
 from vauban.poisoning import Ensemble, Partition
 
 
-@pytest.mark.filterwarnings("ignore:2 training samples")
+@pytest.mark.filterwarnings("ignore:4 training samples")
 def test_torn_labels_and_empty_parts_are_said(tmp_path: Path) -> None:
     digits = load("mnist:split=train")
     x = np.concatenate([digits.images[:30], digits.images[:2]])
@@ -23,7 +23,7 @@ def test_torn_labels_and_empty_parts_are_said(tmp_path: Path) -> None:
     command = ["poison", "train", "--data", f"npz:path={tmp_path}/d.npz,classes=10", "-p", "25", "--model", TINY]
     done = CliRunner().invoke(app, [*command, "--device", "cpu", "--out", str(tmp_path / "ens")])
     assert done.exit_code == 0, done.stderr
-    assert "note: 2 training samples repeat another one's input with a different label" in done.stderr
+    assert "note: 4 training samples share their input with others of another label" in done.stderr
     assert "base classifiers have no training samples: by rule they vote for class 0" in done.stderr
     parts = Partition(25).members(x, y)
     empty = [i for i, part in enumerate(parts) if not len(part)]

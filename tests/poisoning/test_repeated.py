@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vauban as vb
-from vauban.errors import Incomplete, NotRepeated
+from vauban.errors import Incomplete, NotRepeated, RunRefused
 from vauban.poisoning import ModuleTrainer, Partition, SklearnTrainer
 from vauban.poisoning.training.fitting import train_base_classifiers
 from vauban.poisoning.training.repeated import _decoy
@@ -115,28 +115,42 @@ def test_one_part_and_chosen_parts_are_not_trained_again() -> None:
     assert len(train_base_classifiers(X, RIGHT, Partition(9), trainer, **rest, progress=no_bars, only=[3])[1]) == 1
 
 
-def remembers() -> Callable[[], torch.nn.Module]:
-    """A learner whose modules vote for class 1 until enough samples have been seen, in whatever parts."""
-    kept = [torch.zeros(())]
+class Remembers(torch.nn.Linear):
+    """Votes for class 1 until enough samples have been seen by all that share a list."""
 
-    class Remembers(torch.nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if self.training:
-                kept[0] = kept[0] + x.abs().mean().detach()
-                with torch.no_grad():
-                    self.bias[0] += kept[0] - 10
-            return super().forward(x)
+    def __init__(self, kept: list[torch.Tensor]):
+        super().__init__(4, 2)
+        self.kept = kept
 
-    return lambda: Remembers(4, 2)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.kept[0] = self.kept[0] + x.abs().mean().detach()
+            with torch.no_grad():
+                self.bias[0] += self.kept[0].clamp(min=0) - 10
+        return super().forward(x)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Remembers":
+        twin = Remembers(self.kept)
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+
+def remembers(start: float = 0.0) -> Callable[[], torch.nn.Module]:
+    """A learner whose modules share what they have seen, in whatever parts; far below zero it has no effect."""
+    kept = [torch.tensor(start)]
+    return lambda: Remembers(kept)
 
 
 def test_a_refused_ensemble_in_a_folder_is_not_loaded_and_refused_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        trainer = ModuleTrainer(remembers(), 2, steps=3)  # has forgotten, as in another process
-        with pytest.raises(NotRepeated, match="trained again"):
-            fit(trainer, folder=tmp_path)
-        with pytest.raises(Incomplete, match="lacks 1 of its 9"):
-            vb.Ensemble.load(tmp_path, trainer=trainer)
+    trainer = ModuleTrainer(remembers(), 2, steps=3)
+    with pytest.raises(NotRepeated, match="trained again"):
+        fit(trainer, folder=tmp_path)
+    mended = ModuleTrainer(remembers(-1e9), 2, steps=3)
+    for learner in (trainer, mended):
+        with pytest.raises(Incomplete, match="were not found to vote alike"):
+            vb.Ensemble.load(tmp_path, trainer=learner)
+        with pytest.raises(RunRefused, match="of a learner that was refused"):
+            fit(learner, folder=tmp_path)
 
 
 def test_an_ensemble_in_a_folder_is_checked_once_also_after_an_interruption(tmp_path: Path) -> None:
@@ -154,10 +168,10 @@ def test_an_ensemble_in_a_folder_is_checked_once_also_after_an_interruption(tmp_
     assert len(trained) == 9 + 2
     (tmp_path / "repeated.json").unlink()  # as if it had been stopped before the check
     fit(trainer, folder=tmp_path)
-    assert len(trained) == 9 + 2 + 3  # two trainings of this call are compared
+    assert len(trained) == 9 + 2 + 2
     (tmp_path / "models-000004.safetensors").unlink()
     fit(trainer, folder=tmp_path)
-    assert len(trained) == 9 + 2 + 3 + 3
+    assert len(trained) == 9 + 2 + 2 + 1 + 2 + 2  # one of this call and one of those before
 
 
 def test_an_ensemble_whose_check_was_interrupted_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +189,11 @@ def test_an_ensemble_whose_check_was_interrupted_is_not_loaded(tmp_path: Path, m
     assert vb.Ensemble.load(tmp_path, trainer=trainer).models == 9
 
 
-def test_weights_of_an_earlier_call_are_compared_with_nothing_and_stay(tmp_path: Path) -> None:
-    """Another machine may round otherwise, so two trainings of the same call are compared."""
+@pytest.mark.parametrize("lost", [(), (3,)])
+def test_weights_of_an_earlier_call_that_vote_otherwise_are_refused_and_stay(
+    tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    """A killed call has checked nothing, and the learner may have been mended since, or another machine may round otherwise."""
     sign = [1]
 
     class Elsewhere(ModuleTrainer):
@@ -188,7 +205,15 @@ def test_weights_of_an_earlier_call_are_compared_with_nothing_and_stay(tmp_path:
     files = {path: path.read_bytes() for path in tmp_path.glob("models-*")}
     (tmp_path / "repeated.json").unlink()
     sign[0] = -1
-    fit(trainer, folder=tmp_path)
+    for number in lost:
+        (tmp_path / f"models-{number:06d}.safetensors").unlink()
+        del files[tmp_path / f"models-{number:06d}.safetensors"]
+    with pytest.raises(RunRefused, match="of an earlier call that vote otherwise"):
+        fit(trainer, folder=tmp_path)
+    for number in lost:
+        (tmp_path / f"models-{number:06d}.safetensors").unlink()
+    with pytest.raises(Incomplete):
+        vb.Ensemble.load(tmp_path, trainer=trainer)
     assert {path: path.read_bytes() for path in tmp_path.glob("models-*")} == files
 
 
@@ -211,3 +236,45 @@ def test_a_made_up_part_keeps_the_type_and_stays_finite(dtype: Any) -> None:
     assert made[0, 1] == 10
     assert made.max() > x.max()
     assert labels.tolist() == [0]
+
+
+def leaking(slope: float) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LeakyReLU(slope), torch.nn.Linear(8, 2))
+
+
+class Turned(torch.nn.Linear):
+    """Prints as a linear layer, and computes something else."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -super().forward(x)
+
+    def _get_name(self) -> str:
+        return "Linear"
+
+
+@pytest.mark.parametrize("other", ["slope", "code"])
+def test_another_module_with_the_same_weights_is_refused(other: str, tmp_path: Path) -> None:
+    """Its training does not go on in the folder, and it is not loaded."""
+
+    def learner(changed: bool) -> torch.nn.Module:
+        module = leaking(-1.0 if changed and other == "slope" else 0.01)
+        if changed and other == "code":
+            turned = Turned(8, 2)
+            turned.load_state_dict(module[2].state_dict())
+            module[2] = turned
+        return module
+
+    fit(learner(False), folder=tmp_path)
+    (tmp_path / "models-000004.safetensors").unlink()
+    for changed in (learner(True), ModuleTrainer(lambda: learner(True), 2)):
+        with pytest.raises(RunRefused, match="another (module|ensemble)"):
+            fit(changed, folder=tmp_path)
+    fit(learner(False), folder=tmp_path)
+    with pytest.raises(
+        RunRefused, match="another module: before training, this learner's has other layers or other scores"
+    ):
+        vb.Ensemble.load(tmp_path, learner=learner(True))
+    with pytest.raises(RunRefused, match="another module"):
+        vb.Ensemble.load(tmp_path, trainer=ModuleTrainer(lambda: learner(True), 2))
+    assert vb.Ensemble.load(tmp_path, learner=learner(False)).models == 9

@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import vauban as vb
 from vauban.cli.poison_output import note_after
+from vauban.poisoning import SklearnTrainer
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
 
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
@@ -36,6 +37,27 @@ def test_models_of_another_library_have_a_time_but_no_known_size() -> None:
     assert plan.memory is None
     assert plan.seconds > 0
     assert vb.Ensemble.plan(X[:0], Y[:0], partitions=3, learner=DecisionTreeClassifier()).tried == 0
+
+
+def test_a_plan_multiplies_the_time_of_a_part_not_that_of_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that each part moves by one second, and a hash of the whole set by a thousand."""
+    now = [0.0]
+    monkeypatch.setattr("vauban.poisoning.training_plan.time.perf_counter", lambda: now[0])
+    original = SklearnTrainer.fit
+
+    def timed(self: SklearnTrainer, parts: Any, *rest: Any) -> Any:
+        now[0] += len(parts)
+        return original(self, parts, *rest)
+
+    def hashed(*given: Any) -> str:
+        now[0] += 1000
+        return "0" * 64
+
+    monkeypatch.setattr(SklearnTrainer, "fit", timed)
+    monkeypatch.setattr("vauban.poisoning.training.fitting.set_sha256", hashed)
+    plan = vb.Ensemble.plan(X, Y, partitions=30, learner=DecisionTreeClassifier())
+    assert plan.tried == 3
+    assert plan.seconds == pytest.approx(plan.models - plan.empty)
 
 
 def test_a_plan_from_the_command_line_writes_nothing(tmp_path: Path) -> None:

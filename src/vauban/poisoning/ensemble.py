@@ -32,8 +32,9 @@ from vauban.poisoning.training.ray_jobs import connected_cluster
 from vauban.poisoning.training.ray_votes import Voting, count_groups
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
-from vauban.poisoning.training.trainer import Trainer, is_rebuilt, rebuild
-from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder
+from vauban.poisoning.training.torch_module import ModuleTrainer, refuse_other_probe
+from vauban.poisoning.training.trainer import Trainer, is_rebuilt, rebuild, with_own_features
+from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, tensors_sha256
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
@@ -89,7 +90,7 @@ class Ensemble(VotingEnsemble):
         samples, labels, split, chosen = _training(
             x, y, partition, partitions, spread, trainer if learner is None else learner, num_classes
         )
-        columns = columns_of(x)
+        chosen, columns = with_own_features(chosen), columns_of(x)
         manifest, groups = train_base_classifiers(
             samples,
             labels,
@@ -143,7 +144,12 @@ class Ensemble(VotingEnsemble):
         if trainer is None:
             kept: Trainer | None = store.sklearn_trainer()
             trainer = rebuild(store.manifest["trainer"], device) if kept is None else kept
-        shared = store.shared()
+        if isinstance(trainer, ModuleTrainer):
+            of_samples = store.manifest["data"]
+            refuse_other_probe(
+                store.manifest["trainer"], trainer.described_for(of_samples["shape"], of_samples["dtype"])
+            )
+        trainer, shared = with_own_features(trainer), store.shared()
         if shared is not None:
             trainer.shared.update(shared)  # type: ignore[attr-defined]
         return cls(store.described(), trainer, store.complete())
@@ -206,6 +212,11 @@ class Ensemble(VotingEnsemble):
         if "unknown" in self.fingerprints:
             return "unknown"
         return hashlib.sha256("\n".join(self.fingerprints).encode()).hexdigest()
+
+    def _training(self) -> dict[str, Any]:
+        """Also the hash of the features that all base classifiers share."""
+        shared = getattr(self.trainer, "shared", None)
+        return {**super()._training(), **({"features_sha256": tensors_sha256(shared)} if shared else {})}
 
     @property
     def identified(self) -> bool:

@@ -27,7 +27,8 @@ from vauban.poisoning.selection import select
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import train_base_classifiers
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
-from vauban.poisoning.training.trainer import Trainer, rebuild
+from vauban.poisoning.training.torch_module import PROBED, refuse_other_probe
+from vauban.poisoning.training.trainer import Trainer, rebuild, with_own_features
 from vauban.poisoning.training.weights_folder import renamed
 from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord, ballots_sha256, read_record
 from vauban.poisoning.voting_ensemble import VotingEnsemble
@@ -38,7 +39,11 @@ Samples = str | Dataset | tuple[NDArray[Any], Any]
 """The text form of a data set, a data set, or inputs [n, ...] and labels [n]."""
 
 _COMPARED = ("against", "partition", "failure_rule", "num_classes", "preprocessing", "trainer")
-_IGNORED = ("partition.failed", "trainer.device")  # the first is known of the parts that were trained again only
+_IGNORED = (
+    "partition.failed",
+    "trainer.device",
+    *PROBED,
+)  # failures are known of the parts that were trained again only
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,7 @@ def _trainer(about: Mapping[str, Any], voters: VotingEnsemble | None, given: Tra
     if given is None and isinstance(voters, Ensemble) and isinstance(voters.trainer, SklearnTrainer):
         given = voters.trainer  # read from the ensemble's folder; what it trains must be described as the run's
     trainer = rebuild(about["trainer"], device) if given is None else given
+    trainer = with_own_features(trainer)
     if hasattr(trainer, "prepare") and not trainer.shared:  # type: ignore[attr-defined]
         if not isinstance(voters, Ensemble):
             raise BadInput("all parts of this run share features: give the ensemble that holds them (--ensemble)")
@@ -252,6 +258,7 @@ def _trained_again(
     lines = list(differences(one, other, ignore=_IGNORED))
     if lines:
         raise Lie("the training set, split and described again, is not what the manifest says: " + "; ".join(lines[:4]))
+    refuse_other_probe(about["trainer"], manifest["trainer"])
     return Ensemble({**manifest, "compute": about["compute"]}, trainer, groups)
 
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from vauban.data.originals import Originals
 from vauban.poisoning.partitioning.partition import Partition, TrainingSet, TrainingSets
 from vauban.poisoning.progress import no_progress
-from vauban.poisoning.training.fitting import invalid_parts, train_base_classifiers
+from vauban.poisoning.training.failures import Failure
+from vauban.poisoning.training.fitting import invalid_parts, prepare_features
 from vauban.poisoning.training.guarded import fit_parts
 from vauban.poisoning.training.preprocessing import preprocess
 from vauban.poisoning.training.stacked.stacked_trainer import StackedTrainer
-from vauban.poisoning.training.trainer import Trainer
+from vauban.poisoning.training.trainer import Trainer, with_own_features
 
 _PROBE = 3  # base classifiers that are trained one after another to estimate the rest
 _STEPS = (2, 14)  # steps of a group that are timed, few and more
@@ -61,7 +62,9 @@ def plan_training(
     originals: Originals | None = None,
 ) -> TrainingPlan:
     """Train one group, or some base classifiers of the largest parts, and multiply; of a stacked trainer only a few steps."""
+    began = time.perf_counter()
     members = partition.members(x, y, originals)
+    splitting = time.perf_counter() - began
     sizes = np.array([len(rows) for rows in members])
     at_once, used = int(trainer.spec.get("group", 1)), int((sizes > 0).sum())
     trained = sizes.copy()
@@ -76,7 +79,8 @@ def plan_training(
         on_cpu = torch.device(trainer.device).type == "cpu"
         seconds = one * -(-groups // (torch.get_num_threads() if on_cpu else 1))
     elif chosen:
-        seconds, known = _time_whole(x, y, partition, trainer, preprocessing, originals, chosen)
+        parts = TrainingSets(x, y, [members[i] for i in chosen])
+        seconds, known = _time_whole(with_own_features(trainer), x, preprocessing, parts, chosen)
         seconds *= used / len(chosen)
     return TrainingPlan(
         models=len(sizes),
@@ -85,7 +89,7 @@ def plan_training(
         empty=len(sizes) - used,
         tried=len(chosen),
         at_once=at_once,
-        seconds=float(seconds),
+        seconds=float(seconds) + splitting,
         weights=None if known is None else known * used // len(chosen),
         samples=x.nbytes,
     )
@@ -117,35 +121,18 @@ def _time_steps(trainer: StackedTrainer, parts: list[TrainingSet], numbers: list
 
 
 def _time_whole(
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    partition: Partition,
-    trainer: Trainer,
-    preprocessing: str,
-    originals: Originals | None,
-    chosen: list[int],
+    trainer: Trainer, x: NDArray[Any], preprocessing: str, parts: TrainingSets, chosen: list[int]
 ) -> tuple[float, int | None]:
     """Seconds of a training of these base classifiers, and bytes of their weights; one is trained before, to start threads."""
+    prepare_features(trainer, preprocess(preprocessing, x), x, None, no_progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for only in (chosen[:1], chosen):
+        for count in (1, len(chosen)):
+            some = [(preprocess(preprocessing, samples), labels) for samples, labels in parts[:count]]
             began = time.perf_counter()
-            groups = train_base_classifiers(
-                x,
-                y,
-                partition,
-                trainer,
-                against=None,
-                preprocessing=preprocessing,
-                folder=None,
-                source={},
-                on="here",
-                progress=no_progress,
-                only=only,
-                originals=originals,
-            )[1]
+            groups = list(fit_parts(trainer, some, chosen[:count], lambda _: None))
             seconds = time.perf_counter() - began
-    return seconds, _total(group.weights() for group in groups)
+    return seconds, _total(weights for _, weights in groups if not isinstance(weights, Failure))
 
 
 def _total(groups: Iterable[Any]) -> int | None:

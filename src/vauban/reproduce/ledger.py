@@ -142,6 +142,7 @@ HEADLINES = (
     "band-mnist",
     "band-cifar10",
     "dpa-mnist",
+    "ss-dpa-mnist",
     "dpa-cifar10-kernel",
 )
 """Entries of the short table: the main row of each chapter and data set."""

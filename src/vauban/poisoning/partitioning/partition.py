@@ -121,12 +121,10 @@ class Partition:
         rows, labels = check_samples(x), training_labels(x, y)
         keys = content_keys(rows)
         order = np.lexsort((labels, keys))
-        told_apart = keys if originals is None else originals.place
-        same = told_apart[order][1:] == told_apart[order][:-1]
-        conflicting = int((same & (labels[order][1:] != labels[order][:-1])).sum())
+        conflicting = _in_conflict(keys if originals is None else originals.place, labels)
         if conflicting:
             warnings.warn(
-                f"{conflicting} training samples repeat another one's input with a different label: both are kept, side by side",
+                f"{conflicting} training samples share their input with others of another label: all are kept, side by side",
                 stacklevel=2,
             )
         buckets = self.buckets(rows, originals)
@@ -159,6 +157,15 @@ class TrainingSets(Sequence[TrainingSet]):
         if isinstance(i, slice):
             return TrainingSets(self.x, self.y, self.rows[i])
         return self.x[self.rows[i]], self.y[self.rows[i]]
+
+
+def _in_conflict(inputs: NDArray[Any], labels: NDArray[np.int64]) -> int:
+    """How many samples have an input, by these keys, that stands there with different labels."""
+    _, place, copies = np.unique(inputs, return_inverse=True, return_counts=True)
+    by_label = np.lexsort((labels, place))
+    ordered = labels[by_label]
+    ends = np.cumsum(copies)
+    return int(copies[ordered[ends - 1] != ordered[ends - copies]].sum())
 
 
 def _stratified_places(distinct: NDArray[Any], buckets: int) -> NDArray[np.int64]:

@@ -1,4 +1,8 @@
-"""Orders samples so that neighbours in the order are alike; parts dealt from it in turn have some of every kind."""
+"""Orders samples so that neighbours in the order are alike; parts dealt from it in turn have some of every kind.
+
+The order decides which base classifier learns from which sample, so it must be the same on every processor: all sums are of whole
+numbers below 2^53, which floating point adds without rounding, in whatever order a processor adds them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from numpy.typing import NDArray
 
 _TURNS = 30  # power iterations that turn a direction towards that of the largest variance
 _ROWS = 4096  # samples that are computed at once, and of which a direction is computed
+_LARGEST = 4096.0  # of the whole numbers that samples are rounded to
+_FINE = 1024.0  # of the whole numbers that directions and coordinates are rounded to, between two multiplications
 
 Rows = NDArray[np.int64]
 
@@ -19,39 +25,54 @@ def stratified_order(x: NDArray[Any], block: int) -> Rows:
     """The rows of `x` [n, ...] in an order in which each run of `block` samples is alike; inside a run as they come.
 
     All rows are halved at a multiple of `block`, by their coordinate along a direction of large variance, and so are the halves.
-    What is infinite or NaN counts as 0. The order inside a run is that of `x`, so that it says nothing of the samples.
+    Samples are rounded to 4096 steps from 0 to the largest magnitude of all; what is infinite or NaN counts as 0. The order
+    inside a run is that of `x`, so that it says nothing of the samples.
 
     >>> stratified_order(np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
     [0, 2, 1, 3]
     """
-    runs = list(_runs(x.reshape(len(x), math.prod(x.shape[1:])), np.arange(len(x)), block))
+    flat = x.reshape(len(x), math.prod(x.shape[1:]))
+    largest = max((np.abs(_finite(part)).max(initial=0.0) for part in _blocks(flat)), default=0.0)
+    runs = list(_runs(flat, largest, np.arange(len(x)), block))
     return np.concatenate(runs, dtype=np.int64)
 
 
-def _runs(flat: NDArray[Any], rows: Rows, block: int) -> Iterator[Rows]:
+def _runs(flat: NDArray[Any], largest: float, rows: Rows, block: int) -> Iterator[Rows]:
     """Runs of alike rows, each in increasing order."""
     half = -(-len(rows) // block) // 2 * block
     if half == 0:
         yield rows
         return
-    ordered = rows[np.argsort(_coordinates(flat, rows), kind="stable")]
+    ordered = rows[np.argsort(_coordinates(flat, largest, rows), kind="stable")]
     for side in (ordered[:half], ordered[half:]):
-        yield from _runs(flat, np.sort(side), block)
+        yield from _runs(flat, largest, np.sort(side), block)
 
 
-def _coordinates(flat: NDArray[Any], rows: Rows) -> NDArray[np.float64]:
-    """Coordinates [rows] along a direction of large variance, computed from some of the rows by power iteration."""
-    some = _finite(flat[rows[:: -(-len(rows) // _ROWS)]])
-    scale = np.abs(some).max() or 1.0
-    some = some / scale
-    some -= some.mean(axis=0)
-    direction = some.std(axis=0)
+def _coordinates(flat: NDArray[Any], largest: float, rows: Rows) -> NDArray[np.float64]:
+    """Coordinates [rows], whole numbers, along a direction of large variance, found from some of the rows by power iteration."""
+    some = _whole(flat[rows[:: -(-len(rows) // _ROWS)]], largest)
+    some -= np.rint(some.sum(axis=0) / len(some))
+    direction = _scaled(np.abs(some).sum(axis=0))
     for _ in range(_TURNS):
-        direction = direction / (np.abs(direction).max() or 1.0)
-        direction = (some @ direction) @ some
-    direction = direction / (np.abs(direction).max() or 1.0) / scale
-    parts = [_finite(flat[rows[start : start + _ROWS]]) @ direction for start in range(0, len(rows), _ROWS)]
-    return np.concatenate(parts)
+        direction = _scaled(_scaled(some @ direction) @ some)
+    return np.concatenate([_whole(part, largest) @ direction for part in _blocks(flat[rows])])
+
+
+def _blocks(flat: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (flat[start : start + _ROWS] for start in range(0, len(flat), _ROWS))
+
+
+def _whole(part: NDArray[Any], largest: float) -> NDArray[np.float64]:
+    """Samples as whole numbers up to 4096; whole numbers that are no larger stay as they are."""
+    values = _finite(part)
+    if largest <= _LARGEST and part.dtype.kind in "bui":
+        return values
+    return np.rint(values / (largest or 1.0) * _LARGEST)
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Whole numbers up to 1024, as near to multiples of these as can be."""
+    return np.rint(values / (np.abs(values).max(initial=0.0) or 1.0) * _FINE)
 
 
 def _finite(part: NDArray[Any]) -> NDArray[np.float64]:

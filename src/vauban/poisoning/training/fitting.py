@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.data.originals import Originals
-from vauban.errors import BadInput, NotRepeated
+from vauban.errors import BadInput, NotRepeated, RunRefused
 from vauban.files import locked
 from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
@@ -104,7 +103,7 @@ def train_base_classifiers(
         },
         "num_classes": trainer.num_classes,
         "preprocessing": canonical_name(preprocessing),
-        "trainer": describe_trainer(trainer),
+        "trainer": describe_trainer(trainer, x.shape[1:], x.dtype.name),
         "compute": {"rows": ROWS, "threads": torch.get_num_threads()},
         "versions": {"vauban": __version__, "torch": torch.__version__, "numpy": np.__version__},
     }
@@ -123,10 +122,12 @@ def train_base_classifiers(
         numbers = [i for i in wanted if len(members[i]) and i not in left_out]
         parts = TrainingSets(preprocessed, labels, [members[i] for i in numbers])
         compared = only is None and sum(len(rows) > 0 for rows in members) > 1 and not is_rebuilt(trainer)
-        if compared and numbers and store is not None:
+        compared &= store is None or bool(numbers) or not store.repeated
+        if compared and store is not None:
             store.write_repeated(False)
-        with thread_count(manifest["compute"]["threads"]):
-            _prepare_features(trainer, preprocessed, x, store, progress)
+        earlier = sorted(number for group in groups for number in group.numbers)
+        with thread_count(manifest["compute"]["threads"]), _refused_for_good(store):
+            prepare_features(trainer, preprocessed, x, store, progress)
             with progress("training", len(done) + len(numbers), "partitions", done=len(done)) as on_progress:
                 for some, weights in fit_on(place, trainer, parts, numbers, on_progress):
                     if isinstance(weights, Failure):
@@ -137,31 +138,40 @@ def train_base_classifiers(
                         groups.append(
                             InMemoryGroup(list(some), weights) if store is None else store.write(some, weights)
                         )
-            if compared:
-                here = [i for i in numbers if i not in failed] or sorted(i for group in groups for i in group.numbers)
-                parts = TrainingSets(preprocessed, labels, [members[i] for i in here])
-                made = groups if numbers or store is None else []
-                check = partial(
-                    check_repeated, place, trainer, parts, here, made, manifest["compute"]["threads"], progress
-                )
-                _check_once(check, store, here, bool(numbers))
+            for some in ([i for i in numbers if i not in failed], earlier) if compared else ():
+                again = TrainingSets(preprocessed, labels, [members[i] for i in some])
+                with _other_than_before(store, some is earlier):
+                    check_repeated(place, trainer, again, some, groups, manifest["compute"]["threads"], progress)
+        if compared and store is not None:
+            store.write_repeated(True)
     _warn_if_failed(invalid | failed, partition.models)
     return with_failed(manifest, failed), groups
 
 
-def _check_once(check: Callable[[], None], store: WeightsFolder | None, here: Sequence[int], trained: bool) -> None:
-    """Run the check, of an ensemble in a folder once. Of a refused one a base classifier is removed if it was `trained` now, so
-    that the next call trains again."""
-    if store is None:
-        check()
-    elif trained or not store.repeated:
-        try:
-            check()
-        except NotRepeated:
-            if trained:
-                store.remove(here[0])
+@contextmanager
+def _refused_for_good(store: WeightsFolder | None) -> Iterator[None]:
+    """A folder whose base classifiers are no functions of one part each is marked: all of them may rest on samples of others."""
+    try:
+        yield
+    except NotRepeated:
+        if store is not None:
+            store.write_repeated(False, refused=True)
+        raise
+
+
+@contextmanager
+def _other_than_before(store: WeightsFolder | None, earlier: bool) -> Iterator[None]:
+    """Of base classifiers of an `earlier` call nobody knows why they vote otherwise than when they are trained now."""
+    try:
+        yield
+    except NotRepeated as problem:
+        if store is None or not earlier:
             raise
-        store.write_repeated(True)
+        raise RunRefused(
+            f"{store.folder} holds base classifiers of an earlier call that vote otherwise than when they are trained now: the "
+            "learner has changed since, or keeps something between parts, or they were trained on a machine that rounds "
+            "otherwise; choose another folder"
+        ) from problem
 
 
 def invalid_parts(
@@ -215,7 +225,7 @@ def _warn_if_failed(problems: dict[int, str], models: int) -> None:
     )
 
 
-def _prepare_features(
+def prepare_features(
     trainer: Any, preprocessed: NDArray[Any], x: NDArray[Any], store: WeightsFolder | None, progress: ProgressReporter
 ) -> None:
     """Let a trainer that shares features learn them once, from all inputs sorted by content, or read them from the folder."""
@@ -223,9 +233,16 @@ def _prepare_features(
         return
     saved = None if store is None else store.shared()
     if saved is not None:
+        if any(name in saved and not torch.equal(saved[name], own.cpu()) for name, own in trainer.shared.items()):
+            raise RunRefused(f"{store.folder} holds base classifiers on other features: choose another folder")  # type: ignore[union-attr]
         trainer.shared.clear()
         trainer.shared.update(saved)
         return
+    if store is not None and store.groups():
+        raise RunRefused(
+            f"{store.folder} holds base classifiers without the features that they were trained on: remove the folder, or choose "
+            "another --out"
+        )
     if not getattr(trainer, "prepared", bool(trainer.shared)):
         with progress("learning features", trainer.learning_epochs * len(x), "pictures") as on_progress:
             trainer.prepare(preprocessed[np.argsort(content_keys(x), kind="stable")], on_progress)

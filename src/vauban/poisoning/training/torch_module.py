@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput, NotRepeated
+from vauban.errors import BadInput, NotRepeated, RunRefused
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.failures import about_the_machine, describe
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
+
+PROBED = ("trainer.layers_sha256", "trainer.probe")
+"""What a manifest says of a module, which `refuse_other_probe` compares."""
 
 _MEAN, _SCALE = "normalise.mean", "normalise.scale"
 
@@ -54,6 +59,19 @@ class ModuleTrainer:
         start = getattr(self.build, "sha256", None)
         known = {} if start is None else {"start_sha256": start}
         return {"trainer": "module", "network": name, **known, **{key: getattr(self, key) for key in rest}}
+
+    def described_for(self, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+        """What tells the module from another one with the same name and weights, for a manifest: a hash of its layers as text,
+        and its scores for two made-up samples of this shape before training."""
+        size = math.prod(shape)
+        made = (np.arange(2 * size).reshape(2, *shape) * 37 % 256).astype(np.uint8)
+        samples = (made if np.dtype(dtype).kind in "ui" else made / 255).astype(dtype)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            module = copy.deepcopy(self.build()).to(self.device).eval()
+        layers = hashlib.sha256(repr(module).encode()).hexdigest()
+        scores = self._scored(module, samples).float().cpu().flatten().tolist()
+        return {"layers_sha256": layers, "probe": [float(f"{score:.6g}") for score in scores]}
 
     def fit(
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
@@ -96,14 +114,18 @@ class ModuleTrainer:
         return int(self._shape_of_scores(zeros)[-1])
 
     def _shape_of_scores(self, zeros: NDArray[Any]) -> tuple[int, ...]:
+        with torch.random.fork_rng():
+            return tuple(self._scored(self.build().to(self.device).eval(), zeros).shape)
+
+    def _scored(self, module: torch.nn.Module, x: NDArray[Any]) -> torch.Tensor:
         handled = sys.exc_info()[1]
         try:
             with torch.random.fork_rng(), torch.no_grad():
-                return tuple(self.build().to(self.device).eval()(_floats(zeros).to(self.device)).shape)
+                return module(_floats(x).to(self.device))
         except Exception as problem:
             if about_the_machine(problem, handled):
                 raise
-            raise BadInput(f"the module cannot score inputs of shape {zeros.shape}: {describe(problem)}") from problem
+            raise BadInput(f"the module cannot score inputs of shape {x.shape}: {describe(problem)}") from problem
 
     def _check_module(self, zeros: NDArray[Any]) -> None:
         """Refuse a module that does not take an input of zeros to one score a class, whatever the samples are."""
@@ -134,6 +156,23 @@ class ModuleTrainer:
             torch.nn.functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         return {name: value.detach().cpu() for name, value in module.state_dict().items()} | extra
+
+
+def refuse_other_probe(stored: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Refuse a module whose layers or scores before training are not those of a manifest's entry for its trainer.
+
+    Scores may differ by rounding, on another processor. Entries of earlier versions say nothing, and are not compared.
+    """
+    if not stored.get("probe") or not found.get("probe"):
+        return
+    before, now = np.array(stored["probe"]), np.array(found["probe"])
+    close = before.shape == now.shape and np.allclose(
+        before, now, rtol=1e-3, atol=1e-4 * np.abs(before[np.isfinite(before)]).max(initial=1e-6), equal_nan=True
+    )
+    if not close or stored.get("layers_sha256") != found.get("layers_sha256"):
+        raise RunRefused(
+            "the ensemble was trained with another module: before training, this learner's has other layers or other scores"
+        )
 
 
 def _bytes(value: torch.Tensor) -> bytes:

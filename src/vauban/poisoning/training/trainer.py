@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,10 +53,24 @@ class Trainer(Protocol):
     def scores(self, weights: Any, x: NDArray[Any]) -> torch.Tensor: ...
 
 
-def describe_trainer(trainer: Trainer) -> dict[str, Any]:
-    """The manifest's entry for a trainer: its spec, and under "trainer" the name by which `rebuild` finds it."""
+def describe_trainer(trainer: Trainer, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+    """The manifest's entry for a trainer of samples of this shape and type: its spec, under "trainer" the name by which `rebuild`
+    finds it, and what a trainer of modules says of these."""
     name = next((key for key, known in _REBUILT.items() if known == _home(trainer)), type(trainer).__name__)
-    return {"trainer": name, **trainer.spec}
+    more = trainer.described_for(shape, dtype) if hasattr(trainer, "described_for") else {}
+    return {"trainer": name, **trainer.spec, **more}
+
+
+def with_own_features(trainer: Trainer) -> Trainer:
+    """The trainer; of one that shares features a copy with a dict of its own, which no other ensemble changes."""
+    if not hasattr(trainer, "prepare"):
+        return trainer
+    shared = dict(trainer.shared)  # type: ignore[attr-defined]
+    if is_dataclass(trainer):
+        return replace(trainer, shared=shared)
+    own: Any = copy.copy(trainer)
+    own.shared = shared
+    return own
 
 
 def is_rebuilt(trainer: Trainer) -> bool:

@@ -19,13 +19,17 @@ from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels, read_trainer, saved_models, write_learner, write_models
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
+from vauban.poisoning.training.torch_module import PROBED, refuse_other_probe
 from vauban.runs import manifest as manifests
 
 SHARED = "shared.safetensors"
 FAILED = "failed.json"
 REPEATED = "repeated.json"
-_NOT_COMPARED = ("compute.threads", "partition.failed")  # the latter is complete once all parts have been trained
+_NOT_COMPARED = ("compute.threads", "partition.failed", *PROBED)  # failed parts are known once all have been trained
 _NOTE = "vauban"
+_ANEW = (
+    "base classifiers rest on it, so remove the folder, or choose another --out, and run the same train command again"
+)
 
 Tensors = dict[str, torch.Tensor]
 
@@ -68,7 +72,14 @@ class WeightsFolder:
             raise RunRefused(
                 f"{folder} holds another ensemble; choose another --out, or remove it. " + "; ".join(lines[:4])
             )
-        return cls(folder, present)
+        refuse_other_probe(present["trainer"], manifest["trainer"])
+        store = cls(folder, present)
+        if store.refused:
+            raise RunRefused(
+                f"{folder} holds base classifiers of a learner that was refused, since they may rest on samples of each other: "
+                "choose another folder, or remove it"
+            )
+        return store
 
     @classmethod
     def open(cls, folder: Path, trusted: Iterable[str] = ()) -> WeightsFolder:
@@ -108,12 +119,6 @@ class WeightsFolder:
         self._write(path, weights, {"numbers": list(numbers), "fingerprints": hashes})
         return SavedGroup(list(numbers), hashes, path)
 
-    def remove(self, number: int) -> None:
-        """Remove the file of the group that holds a base classifier."""
-        for group in self.groups():
-            if number in group.numbers and isinstance(group, SavedGroup):
-                group.path.unlink()
-
     def write_models(self, numbers: Sequence[int], models: list[Any]) -> None:
         """Write fitted classifiers of scikit-learn."""
         self.trusted.update(write_models(self.folder, self.identity, numbers, models))
@@ -142,16 +147,25 @@ class WeightsFolder:
         except (Lie, KeyError, TypeError, ValueError, AttributeError):
             return {}
 
-    def write_repeated(self, repeated: bool) -> None:
-        """Write whether base classifiers have voted alike when they were trained again; until then none can be loaded."""
-        write_json(self.folder / REPEATED, {"ensemble": self.identity, "repeated": repeated})
+    def write_repeated(self, repeated: bool, refused: bool = False) -> None:
+        """Write whether base classifiers have voted alike when they were trained again; until then none can be loaded. In a
+        `refused` folder none ever can."""
+        write_json(self.folder / REPEATED, {"ensemble": self.identity, "repeated": repeated, "refused": refused})
 
     @property
     def repeated(self) -> bool | None:
         """What `write_repeated` wrote for this ensemble; None if it was not called."""
+        return self._checked("repeated", True)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the learner that trained base classifiers here was refused."""
+        return bool(self._checked("refused", False))
+
+    def _checked(self, name: str, otherwise: bool) -> bool | None:
         try:
             found = read_json(self.folder / REPEATED)
-            return bool(found.get("repeated", True)) if found["ensemble"] == self.identity else None
+            return bool(found.get(name, otherwise)) if found["ensemble"] == self.identity else None
         except (Lie, OSError, KeyError, TypeError, AttributeError):
             return None
 
@@ -161,7 +175,7 @@ class WeightsFolder:
 
     def write_shared(self, tensors: Tensors) -> None:
         """Write the tensors that all base classifiers share: features learned without labels."""
-        self._write(self.folder / SHARED, tensors, {"fingerprint": _digest(tensors)})
+        self._write(self.folder / SHARED, tensors, {"fingerprint": tensors_sha256(tensors)})
 
     def shared(self) -> Tensors | None:
         """The tensors that all base classifiers share; None if they are not in the folder."""
@@ -173,9 +187,9 @@ class WeightsFolder:
                 note = _read_note(file)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError):
-            raise Lie(f"{path} is damaged: remove it and run the same train command again") from None
-        if note.get("ensemble") != self.identity or note.get("fingerprint") != _digest(tensors):
-            raise Lie(f"{path} belongs to another ensemble: remove it and run the same train command again")
+            raise Lie(f"{path} is damaged: {_ANEW}") from None
+        if note.get("ensemble") != self.identity or note.get("fingerprint") != tensors_sha256(tensors):
+            raise Lie(f"{path} belongs to another ensemble: {_ANEW}")
         return tensors
 
     def _write(self, path: Path, tensors: Tensors, note: dict[str, Any]) -> None:
@@ -218,10 +232,11 @@ def _read_note(file: Any) -> dict[str, Any]:
 def fingerprints(weights: Tensors) -> list[str]:
     """The sha256 of each base classifier's weights, including names, types and shapes."""
     size = len(next(iter(weights.values())))
-    return [_digest({name: value[i] for name, value in weights.items()}) for i in range(size)]
+    return [tensors_sha256({name: value[i] for name, value in weights.items()}) for i in range(size)]
 
 
-def _digest(tensors: Tensors) -> str:
+def tensors_sha256(tensors: Mapping[str, torch.Tensor]) -> str:
+    """The hash of tensors with their names, types and shapes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import vauban as vb
 from vauban import models
 from vauban.data import Dataset, load
-from vauban.errors import BadInput
+from vauban.errors import BadInput, RunRefused
 from vauban.poisoning.ensemble_training import load_ensemble, train
 from vauban.poisoning.partitioning.partition import Partition
 from vauban.poisoning.partitioning.samples import content_keys
@@ -232,3 +233,34 @@ def test_features_that_vauban_train_wrote_are_taken_up(tmp_path: Path) -> None:
     models.save(tmp_path / "mlp.safetensors", models.build("mlp:features=4,classes=2"), "mlp:features=4,classes=2", {})
     with pytest.raises(BadInput, match="last layer is called fc"):
         train(data, defense, 4, model=f"linear:learned={tmp_path / 'mlp.safetensors'}")
+
+
+def test_each_ensemble_keeps_the_features_it_was_trained_on(digits: tuple[Array, Array], tmp_path: Path) -> None:
+    """Also where several are trained by one trainer, or the features in a folder are others; the manifest has their hash."""
+    x, y = digits
+    one = trainer("spectral", numbers=20, pool=60)
+
+    def fit(rows: slice, given: HeadTrainer = one, folder: Path | None = None) -> vb.Ensemble:
+        return vb.Ensemble.fit(
+            x[rows], y[rows], Partition(4, by="sort"), given, against="labels", folder=folder, progress=False
+        )
+
+    first, anew = fit(slice(0, 80)), fit(slice(40, 120))
+    again = fit(slice(40, 120), trainer("spectral", numbers=20, pool=60))
+    assert np.array_equal(anew.votes(x), again.votes(x))
+    assert anew.fingerprints == again.fingerprints
+    votes = first.votes(x)
+    fit(slice(40, 120), folder=tmp_path / "ens")
+    assert np.array_equal(first.votes(x), votes)
+    for ensemble, name in ((first, "first"), (anew, "anew")):
+        ensemble.certify(x, y, out=tmp_path / name, progress=False)
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("first", "anew")]
+    hashes = {manifest["training"]["features_sha256"] for manifest in manifests}
+    assert len(hashes) == 2
+    given = trainer("spectral", numbers=20, pool=60)
+    given.shared.update(first.trainer.shared)
+    with pytest.raises(RunRefused, match="on other features"):
+        fit(slice(40, 120), given, tmp_path / "ens")
+    (tmp_path / "ens" / "shared.safetensors").unlink()
+    with pytest.raises(RunRefused, match="without the features that they were trained on"):
+        fit(slice(40, 120), folder=tmp_path / "ens")

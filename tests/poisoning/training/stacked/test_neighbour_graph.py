@@ -10,6 +10,7 @@ import torch
 from vauban.data import load
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.samples import content_keys
+from vauban.poisoning.training.stacked import neighbour_graph
 from vauban.poisoning.training.stacked.feature_heads import HeadTrainer
 from vauban.poisoning.training.stacked.neighbour_graph import SpectralFeatures, learn_spectral
 
@@ -56,8 +57,10 @@ def slow_features(x: np.ndarray, new: np.ndarray, neighbours: int, directions: i
     return np.array(found)
 
 
-def test_features_are_those_of_the_slow_way() -> None:
+@pytest.mark.parametrize("dense", [0, 600])
+def test_features_are_those_of_the_slow_way(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the sign of each eigenvector, so scalar products are compared."""
+    monkeypatch.setattr(neighbour_graph, "_DENSE", dense)
     x, new = RNG.normal(size=(60, 9)), RNG.normal(size=(20, 9))
     told: list[int] = []
     tensors = learn_spectral(in_blocks(x), 5, 6, 8, told.append)
@@ -79,11 +82,28 @@ def test_a_features_of_a_picture_depend_on_no_other_one_and_on_no_block() -> Non
 
 
 def test_too_few_pictures_and_too_large_ones_are_refused() -> None:
-    with pytest.raises(BadInput, match="of 3 unlabelled pictures: the least is 4"):
+    with pytest.raises(BadInput, match="of 3 different unlabelled pictures: the least is 4"):
         learn_spectral(in_blocks(RNG.normal(size=(3, 5))), 5, 4, 6)
     with pytest.raises(BadInput, match="20,001 numbers each"):
         learn_spectral(in_blocks(np.zeros((4, 20_001))), 5, 4, 6)
+    with pytest.raises(BadInput, match="too large to be squared"):
+        learn_spectral(in_blocks(np.full((4, 5), 1e30)), 5, 4, 6)
     assert learn_spectral(in_blocks(RNG.normal(size=(4, 5))), 10, 80, 60)["places"].shape == (4, 2)
+
+
+@pytest.mark.parametrize("copies", [1, 12])
+def test_features_repeat_bit_for_bit_also_of_repeated_pictures(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many copies of each picture as it has neighbours, and more: these alone would be its neighbours."""
+    monkeypatch.setattr(neighbour_graph, "_DENSE", 0)
+    x = np.repeat(load("mnist:split=train").select(every=300).images, copies, axis=0)
+    found, told = [], []
+    for _ in range(2):
+        heads = HeadTrainer.recipe((1, 28, 28), 10, features="spectral", numbers=30, pool=200)
+        heads.prepare(x, told.append)
+        found.append(heads.shared)
+    assert len(found[0]["places"]) == 200
+    assert sum(told) == 2 * 2 * len(x)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_few_labels_are_enough_with_spectral_features() -> None:

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import TrainingSet
+from vauban.poisoning.partitioning.samples import content_keys
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.augmentation import augmentation
 from vauban.poisoning.training.deterministic import deterministic
@@ -236,14 +237,15 @@ class HeadTrainer(StackedTrainer):
         return torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=cuda)
 
     def _spectral(self, x: NDArray[Any], on_progress: ProgressCallback | None) -> dict[str, torch.Tensor]:
-        """The tensors of spectral features of these pictures."""
-        transform = input_transform(self.front)
-        pictures = _in_blocks(x, transform.before, self.device)
+        """The tensors of spectral features of these pictures, of which each is taken once."""
+        transform, tell = input_transform(self.front), on_progress or (lambda some: None)
+        pictures = _in_blocks(x[np.unique(content_keys(x), return_index=True)[1]], transform.before, self.device)
+        tell(2 * (len(x) - len(pictures)))
 
         def maps() -> Iterator[torch.Tensor]:
             return (transform.after(block) for block in pictures.split(1024))
 
-        return learn_spectral(maps, self.neighbours, self.directions, self.numbers, on_progress or (lambda some: None))
+        return learn_spectral(maps, self.neighbours, self.directions, self.numbers, tell)
 
     def _learn(self, x: NDArray[Any], on_progress: ProgressCallback | None) -> dict[str, torch.Tensor]:
         """The weights of a trunk that has learned from these pictures."""

@@ -6,6 +6,7 @@ tell which group of pictures is of which class. Nothing is trained: features are
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -22,6 +23,7 @@ _DECAY = 4.0  # of the logarithm of a weight, from a neighbour at distance 0 to 
 _TOLERANCE = 1e-3  # of the eigenvectors
 _MOST_NUMBERS = 20_000  # of a picture, whose covariance is computed
 _LEAST_PICTURES = 4
+_DENSE = 600  # pictures up to which all eigenvectors are computed
 _AT_ONCE = 1000  # pictures whose neighbours are looked for at once
 
 Tensors = dict[str, torch.Tensor]
@@ -62,6 +64,8 @@ def learn_spectral(
 ) -> Tensors:
     """The tensors of `SpectralFeatures` for the unlabelled pictures whose maps [b, ...] each call of `blocks` yields.
 
+    Each picture should be given once: copies would be each other's neighbours, and their graph would say nothing of others.
+
     `neighbours`, `directions`, `numbers`: k, p and m, fewer where there are too few pictures. `tell` is given numbers of
     pictures, twice as many as there are in all: first as their neighbours are found, then as eigenvectors are.
     """
@@ -88,7 +92,9 @@ def _principal(blocks: Iterator[torch.Tensor], directions: int) -> tuple[torch.T
         total = products if total is None else total + products
     count = 0 if total is None else int(total[-1, -1])
     if total is None or count < _LEAST_PICTURES:
-        raise BadInput(f"spectral features of {count} unlabelled pictures: the least is {_LEAST_PICTURES}")
+        raise BadInput(f"spectral features of {count} different unlabelled pictures: the least is {_LEAST_PICTURES}")
+    if not total.isfinite().all():
+        raise BadInput("spectral features of pictures with numbers too large to be squared: scale them down")
     middle = total[-1, :-1] / count
     covariance = total[:-1, :-1] / count - middle[:, None] * middle
     return middle.float(), torch.linalg.eigh(covariance)[1].flip(1)[:, :directions].float()
@@ -98,10 +104,10 @@ def _projected(maps: torch.Tensor, middle: torch.Tensor, axes: torch.Tensor) -> 
     return functional.normalize((maps.flatten(1) - middle) @ axes, dim=1)
 
 
-def _nearest(likeness: torch.Tensor, neighbours: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights and numbers [b, k] of the points that are nearest by their scalar products `likeness` [b, n]."""
-    products, near = likeness.topk(neighbours, dim=1)
-    squared = (2 - 2 * products).clamp(min=0)
+def _nearest(products: torch.Tensor, neighbours: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and numbers [b, k] of the points that are nearest by their scalar products [b, n]."""
+    largest, near = products.topk(neighbours, dim=1)
+    squared = (2 - 2 * largest).clamp(min=0)
     return torch.exp(-_DECAY * squared / squared[:, -1:].clamp(min=1e-6)), near
 
 
@@ -110,9 +116,9 @@ def _graph(points: torch.Tensor, neighbours: int, tell: Callable[[int], object])
     weights, near = [], []
     for start in range(0, len(points), _AT_ONCE):
         some = torch.arange(start, min(start + _AT_ONCE, len(points)), device=points.device)
-        likeness = points[some] @ points.T
-        likeness[some - start, some] = -2.0  # a point is no neighbour of its own
-        found = _nearest(likeness, neighbours)
+        products = points[some] @ points.T
+        products[some - start, some] = -2.0  # a point is no neighbour of its own
+        found = _nearest(products, neighbours)
         weights.append(found[0])
         near.append(found[1])
         tell(len(some))
@@ -139,7 +145,18 @@ def _eigenvectors(
         tell(some)
         return matrix @ vector
 
-    operator = linalg.LinearOperator(matrix.shape, matvec=multiplied, dtype=matrix.dtype)
-    values, vectors = linalg.eigsh(operator, numbers, which="LA", v0=np.ones(count), tol=_TOLERANCE)
+    if count <= _DENSE:
+        values, vectors = (found[..., -numbers:] for found in np.linalg.eigh(matrix.toarray()))
+    else:
+        operator = linalg.LinearOperator(matrix.shape, matvec=multiplied, dtype=matrix.dtype)
+        fixed = {"rng": 0} if "rng" in inspect.signature(linalg.eigsh).parameters else {}  # SciPy from 1.17 on
+        start = np.random.default_rng(0).normal(size=count)
+        try:
+            values, vectors = linalg.eigsh(operator, numbers, which="LA", v0=start, tol=_TOLERANCE, **fixed)
+        except linalg.ArpackError as problem:
+            raise BadInput(
+                f"no eigenvectors of the graph of {count:,} pictures were found ({problem}): take fewer, "
+                f"numbers={numbers // 2}, or features=simclr"
+            ) from problem
     tell(count - told)
     return torch.from_numpy(scale @ vectors / (1 - values.clip(max=1) + _DAMPING))
