@@ -374,9 +374,10 @@ def test_the_baseline_of_label_flips_is_drawn_beside_runs_of_ss_dpa(tmp_path: Pa
     from vauban.data import load
     from vauban.reproduce import label_flips
 
-    stored, beside = Path(__file__).parents[2] / "results" / "poisoning", tmp_path / "ss-dpa-mnist"
-    shutil.copytree(stored / "ss-dpa-1200", beside / "runs" / "partitions-1200")
-    use([Step(find("ss-dpa-mnist"), beside, {"partitions": 3000})], {"partitions-3000": stored / "ss-dpa-3000"})
+    stored = Path(__file__).parents[2] / "results" / "reproduce" / "ss-dpa-mnist" / "runs"
+    beside = tmp_path / "ss-dpa-mnist"
+    shutil.copytree(stored / "partitions-1200", beside / "runs" / "partitions-1200")
+    use([Step(find("ss-dpa-mnist"), beside, {"partitions": 3000})], {"partitions-3000": stored / "partitions-3000"})
     small = {"train": load("mnist:split=train").select(limit=600), "test": load("mnist:split=test").select(limit=100)}
     monkeypatch.setattr(label_flips, "load", lambda text: small[text.partition("=")[2]])
     monkeypatch.setattr(label_flips, "EVERY", 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ EVERY = 50
 
 _BESIDE = "ss-dpa-mnist"  # the entry whose runs are drawn where they lie in a folder beside
 _BLOCK = 1000
+_STYLES = ("--", "-", ":")  # of the lines of these runs
 
 Made = tuple[list[Compared], list[Path]]
 
@@ -44,10 +46,10 @@ def label_flips(entry: Entry, out: Path) -> Made:
     for (name, (curve, _)), colour in zip(found.items(), COLOURS, strict=False):
         axes.plot(flips, 100 * curve, color=colour, label=name)
     others = _runs_beside(out, flips)
-    for name, curve in others.items():
-        axes.plot(flips, 100 * curve, color="0.2", ls="--" if "1200" in name else "-", label=f"SS-DPA, {name}")
+    for (name, curve), style in zip(others.items(), cycle(_STYLES)):
+        axes.plot(flips, 100 * curve, color="0.2", ls=style, label=f"SS-DPA, {name.replace('partitions-', '')} parts")
     axes.set(xlabel="flipped labels", ylabel="certified accuracy (%)", ylim=(0, 100))
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, bbox_to_anchor=(1, 1), loc="upper left")
     rows = [
         Compared(entry.source, f"{name}: {what}", "", None, value, None, None, "computed", quantity="number")
         for name, (curve, median) in found.items()
