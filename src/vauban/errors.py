@@ -62,6 +62,10 @@ class NotRepeated(VaubanError):
     """A base classifier failed once and not again: its votes are no function of its samples, and nothing can be certified."""
 
 
+class KeepsState(NotRepeated):
+    """A learner keeps something of one training that changes the next: base classifiers may rest on samples of each other."""
+
+
 class RunRefused(VaubanError):
     """A run folder cannot be used: it belongs to other settings, or another process is writing to it."""
 

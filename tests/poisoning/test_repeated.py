@@ -1,5 +1,6 @@
 """Learners that keep something from part to part are refused, and honest ones are not."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,10 +272,87 @@ def test_another_module_with_the_same_weights_is_refused(other: str, tmp_path: P
         with pytest.raises(RunRefused, match="another (module|ensemble)"):
             fit(changed, folder=tmp_path)
     fit(learner(False), folder=tmp_path)
-    with pytest.raises(
-        RunRefused, match="another module: before training, this learner's has other layers or other scores"
-    ):
+    with pytest.raises(RunRefused, match="another module: this learner gives other scores with the same weights"):
         vb.Ensemble.load(tmp_path, learner=learner(True))
     with pytest.raises(RunRefused, match="another module"):
         vb.Ensemble.load(tmp_path, trainer=ModuleTrainer(lambda: learner(True), 2))
     assert vb.Ensemble.load(tmp_path, learner=learner(False)).models == 9
+
+
+class Words(torch.nn.Module):
+    """Takes the numbers of 20 words, and no others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = torch.nn.Embedding(20, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(x.long()).mean(1))
+
+
+class Overflowing(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.exp(x / 2))
+
+
+def lazy() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.BatchNorm1d(4), torch.nn.LazyLinear(2))
+
+
+@pytest.mark.parametrize("learner", [Words, lambda: Overflowing(4, 2), lazy], ids=["words", "overflowing", "lazy"])
+def test_modules_of_which_little_is_known_go_on_and_are_loaded(
+    learner: Callable[[], torch.nn.Module], tmp_path: Path
+) -> None:
+    """Another instance, with other first weights, may load: all weights are read from the folder."""
+    x = np.random.default_rng(0).integers(0, 20, (120, 4))
+    trainer = ModuleTrainer(learner, 2, steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = vb.Ensemble.fit(x, RIGHT, 3, trainer, folder=tmp_path, progress=False)
+        (tmp_path / "models-000001.safetensors").unlink()
+        again = vb.Ensemble.fit(x, RIGHT, 3, trainer, folder=tmp_path, progress=False)
+        assert again.fingerprints == first.fingerprints
+        torch.manual_seed(5)
+        loaded = vb.Ensemble.load(tmp_path, learner=learner)
+        assert np.array_equal(loaded.votes(x), first.votes(x))
+
+
+def test_an_ensemble_of_a_module_is_loaded_with_a_new_one(tmp_path: Path) -> None:
+    first = fit(torch.nn.Linear(4, 2), folder=tmp_path)
+    loaded = vb.Ensemble.load(tmp_path, learner=torch.nn.Linear(4, 2))
+    assert np.array_equal(loaded.votes(X), first.votes(X))
+
+
+class Sharing(ModuleTrainer):
+    """A trainer of a caller with features of its own, as a class of any kind may be."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: torch.nn.Linear(4, 2), 2, steps=1)
+        object.__setattr__(self, "shared", {})
+
+    learning_epochs = 1
+
+    def prepare(self, x: np.ndarray, on_progress: Any = None) -> None:
+        self.shared["middle"] = torch.from_numpy(x.mean(0))  # type: ignore[attr-defined]
+
+
+def test_a_trainer_of_another_kind_may_share_features() -> None:
+    trainer = Sharing()
+    ensemble = fit(trainer, num_classes=None)
+    assert ensemble.features_sha256 is not None
+    assert not trainer.shared  # type: ignore[attr-defined]
+
+
+def test_a_failure_that_does_not_repeat_marks_no_folder(tmp_path: Path) -> None:
+    failing = [True]
+
+    class Once(ModuleTrainer):
+        def _train(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            if failing.pop() if failing else False:
+                raise RuntimeError("a hiccup")
+            return super()._train(x, y)
+
+    trainer = Once(lambda: torch.nn.Linear(4, 2), 2, steps=1)
+    with pytest.raises(NotRepeated, match="a hiccup"):
+        fit(trainer, folder=tmp_path)
+    assert fit(trainer, folder=tmp_path).models == 9

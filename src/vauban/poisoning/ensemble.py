@@ -32,7 +32,7 @@ from vauban.poisoning.training.ray_jobs import connected_cluster
 from vauban.poisoning.training.ray_votes import Voting, count_groups
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
-from vauban.poisoning.training.torch_module import ModuleTrainer, refuse_other_probe
+from vauban.poisoning.training.torch_module import PROBE, ModuleTrainer, refuse_other_probe
 from vauban.poisoning.training.trainer import Trainer, is_rebuilt, rebuild, with_own_features
 from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, tensors_sha256
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
@@ -144,7 +144,7 @@ class Ensemble(VotingEnsemble):
         if trainer is None:
             kept: Trainer | None = store.sklearn_trainer()
             trainer = rebuild(store.manifest["trainer"], device) if kept is None else kept
-        if isinstance(trainer, ModuleTrainer):
+        if isinstance(trainer, ModuleTrainer) and PROBE in store.manifest["trainer"]:
             of_samples = store.manifest["data"]
             refuse_other_probe(
                 store.manifest["trainer"], trainer.described_for(of_samples["shape"], of_samples["dtype"])
@@ -215,8 +215,14 @@ class Ensemble(VotingEnsemble):
 
     def _training(self) -> dict[str, Any]:
         """Also the hash of the features that all base classifiers share."""
+        features = self.features_sha256
+        return {**super()._training(), **({} if features is None else {"features_sha256": features})}
+
+    @property
+    def features_sha256(self) -> str | None:
+        """The hash of the features that all base classifiers share; None if they share none."""
         shared = getattr(self.trainer, "shared", None)
-        return {**super()._training(), **({"features_sha256": tensors_sha256(shared)} if shared else {})}
+        return tensors_sha256(shared) if shared else None
 
     @property
     def identified(self) -> bool:

@@ -27,7 +27,7 @@ from vauban.poisoning.selection import select
 from vauban.poisoning.training.deterministic import thread_count
 from vauban.poisoning.training.fitting import train_base_classifiers
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
-from vauban.poisoning.training.torch_module import PROBED, refuse_other_probe
+from vauban.poisoning.training.torch_module import PROBE, refuse_other_probe
 from vauban.poisoning.training.trainer import Trainer, rebuild, with_own_features
 from vauban.poisoning.training.weights_folder import renamed
 from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord, ballots_sha256, read_record
@@ -42,8 +42,8 @@ _COMPARED = ("against", "partition", "failure_rule", "num_classes", "preprocessi
 _IGNORED = (
     "partition.failed",
     "trainer.device",
-    *PROBED,
-)  # failures are known of the parts that were trained again only
+    f"trainer.{PROBE}",
+)  # failures: only those of parts trained again are known
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,9 @@ def _check_ensemble(record: PoisoningRecord, voters: VotingEnsemble, x: NDArray[
     known = record.manifest.training.get("weights_sha256")
     if known != "unknown" and voters.weights_sha256 != known:
         raise Lie("the ensemble is not that of the run: its weights have another hash (give the run's with --ensemble)")
+    features = record.manifest.training.get("features_sha256")
+    if features is not None and isinstance(voters, Ensemble) and voters.features_sha256 != features:
+        raise Lie("the ensemble is not that of the run: its base classifiers share other features")
     aggregate = record.manifest.settings.aggregate
     again = voters.tally(x, aggregate, keep_votes="votes" in record.arrays)
     if ballots_sha256(again.arrays(aggregate)) != ballots_sha256(record.arrays):

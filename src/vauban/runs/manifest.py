@@ -377,7 +377,8 @@ def refuse_other(folder: Path, present: AnyManifest, made: Mapping[str, Any]) ->
             f"{folder} was written by Vauban 0.1: it can be verified and gives claims, but cannot be resumed; "
             "give another --out"
         )
-    older = () if "selection" in present.raw["data"] else ("data.selection",)
+    older = [] if "selection" in present.raw["data"] else ["data.selection"]
+    older += [] if "features_sha256" in (present.raw.get("training") or {}) else ["training.features_sha256"]
     lines = list(differences(present.raw, made, ignore=(*RESUMED_ANYWAY, *older)))
     if lines:
         lines.sort(key=lambda line: (line.startswith("claim:"), not line.startswith(("settings", "smoothing"))))

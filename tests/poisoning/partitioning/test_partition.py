@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vauban.data import load
+from vauban.data.originals import Originals
 from vauban.errors import BadInput
 from vauban.poisoning.partitioning.partition import OF_ALL_INPUTS, Partition, TrainingSets, overlap_by_chance
 from vauban.poisoning.partitioning.samples import NO_CLASS, content_keys, set_sha256
@@ -112,7 +113,8 @@ def slow_order(x: np.ndarray, block: int) -> list[int]:
     values = [[float(v) if np.isfinite(v) else 0.0 for v in row.reshape(-1)] for row in x]
     largest = max(abs(v) for row in values for v in row) or 1.0
     kept = x.dtype.kind == "u" and largest <= 4096
-    whole = [[int(v) if kept else round(v / largest * 4096) for v in row] for row in values]
+    factor = max(1, int(255 // largest)) if kept else 1
+    whole = [[int(v) * factor if kept else round(v / largest * 4096) for v in row] for row in values]
 
     def scaled(numbers: list[int]) -> list[int]:
         most = max(map(abs, numbers)) or 1
@@ -132,6 +134,8 @@ def slow_order(x: np.ndarray, block: int) -> list[int]:
         direction = scaled([sum(map(abs, column)) for column in across])
         for _ in range(30):
             direction = scaled(along(across, scaled(along(centred, direction))))
+            if not any(direction):
+                direction = scaled(max(centred, key=lambda row: sum(map(abs, row))))
         places = along([whole[i] for i in rows], direction)
         ordered = [i for _, i in sorted(zip(places, rows, strict=True))]
         return order(sorted(ordered[:half])) + order(sorted(ordered[half:]))
@@ -139,13 +143,15 @@ def slow_order(x: np.ndarray, block: int) -> list[int]:
     return order(list(range(len(x))))
 
 
-@pytest.mark.parametrize("kind", ["mirrored", "few values", "normal", "huge", "NaN"])
+@pytest.mark.parametrize("kind", ["mirrored", "few values", "binary", "complementary", "normal", "huge", "NaN"])
 def test_the_stratified_order_is_that_of_whole_numbers(kind: str) -> None:
     """Also where many coordinates are equal, as of mirrored pictures, whose order rounding would decide."""
     normal = RNG.normal(size=(90, 6))
     x = {
         "mirrored": np.concatenate([PICTURES[:60], PICTURES[:60, :, :, ::-1]]),
         "few values": RNG.choice([0, 0.1, 0.3], size=(90, 6)).astype(np.float32),
+        "binary": RNG.integers(0, 2, size=(90, 6), dtype=np.uint8),
+        "complementary": np.concatenate([PICTURES[:90], 255 - PICTURES[:90]], axis=1),
         "normal": normal,
         "huge": normal * 1e300,
         "NaN": np.where(RNG.random(normal.shape) < 0.1, np.nan, normal),
@@ -161,6 +167,23 @@ def test_stratified_parts_are_even_and_have_more_kinds_of_digits_than_others() -
         kinds[by] = np.mean([len(np.unique(digits.labels[part])) for part in parts])
         assert by == "hash" or {len(part) for part in parts} == {20}
     assert kinds["stratified"] > max(kinds["hash"], kinds["sort"]) + 0.15
+
+
+def test_small_whole_numbers_and_complementary_columns_are_ordered_too() -> None:
+    """The mean of bits is none of them, and the sum of all columns says nothing of samples whose columns add up."""
+    group = RNG.integers(0, 2, 400)
+    bits = (RNG.random((400, 60)) < np.where(group, 0.3, 0.1)[:, None]).astype(np.uint8)
+    runs = group[stratified_order(bits, 20)].reshape(-1, 20)
+    assert np.mean(np.maximum(runs.mean(1), 1 - runs.mean(1))) > 0.85
+    one = RNG.integers(0, 256, 400, dtype=np.uint8)
+    runs = one[stratified_order(np.stack([one, 255 - one], axis=1), 20)].reshape(-1, 20)
+    assert np.ptp(runs, axis=1).max() < 40
+
+
+def test_keys_of_originals_are_as_many_as_inputs() -> None:
+    keys = Originals(np.arange(9), np.arange(9), np.zeros((9, 32), np.uint8))
+    with pytest.raises(BadInput, match="9 keys of originals for 10 inputs"):
+        Partition(3).members(PICTURES[:10], LABELS[:10], keys)
 
 
 def test_each_run_of_the_stratified_order_is_alike() -> None:

@@ -121,6 +121,8 @@ class Partition:
         rows, labels = check_samples(x), training_labels(x, y)
         keys = content_keys(rows)
         order = np.lexsort((labels, keys))
+        if originals is not None and len(originals.place) != len(rows):
+            raise BadInput(f"{len(originals.place)} keys of originals for {len(rows)} inputs: one each is needed")
         conflicting = _in_conflict(keys if originals is None else originals.place, labels)
         if conflicting:
             warnings.warn(

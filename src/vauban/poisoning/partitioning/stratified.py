@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 _TURNS = 30  # power iterations that turn a direction towards that of the largest variance
 _ROWS = 4096  # samples that are computed at once, and of which a direction is computed
 _LARGEST = 4096.0  # of the whole numbers that samples are rounded to
+_STEPS = 255.0  # whole numbers up to less are multiplied, so that their mean can be told from its neighbours
 _FINE = 1024.0  # of the whole numbers that directions and coordinates are rounded to, between two multiplications
 
 Rows = NDArray[np.int64]
@@ -25,8 +26,8 @@ def stratified_order(x: NDArray[Any], block: int) -> Rows:
     """The rows of `x` [n, ...] in an order in which each run of `block` samples is alike; inside a run as they come.
 
     All rows are halved at a multiple of `block`, by their coordinate along a direction of large variance, and so are the halves.
-    Samples are rounded to 4096 steps from 0 to the largest magnitude of all; what is infinite or NaN counts as 0. The order
-    inside a run is that of `x`, so that it says nothing of the samples.
+    Samples are rounded to 4096 steps from 0 to the largest magnitude of all, unless they are whole numbers already; what is
+    infinite or NaN counts as 0. The order inside a run is that of `x`, so that it says nothing of the samples.
 
     >>> stratified_order(np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
     [0, 2, 1, 3]
@@ -55,18 +56,20 @@ def _coordinates(flat: NDArray[Any], largest: float, rows: Rows) -> NDArray[np.f
     direction = _scaled(np.abs(some).sum(axis=0))
     for _ in range(_TURNS):
         direction = _scaled(_scaled(some @ direction) @ some)
-    return np.concatenate([_whole(part, largest) @ direction for part in _blocks(flat[rows])])
+        if not direction.any():  # it was orthogonal to all samples
+            direction = _scaled(some[np.abs(some).sum(axis=1).argmax()])
+    return np.concatenate([_whole(flat[block], largest) @ direction for block in _blocks(rows)])
 
 
-def _blocks(flat: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (flat[start : start + _ROWS] for start in range(0, len(flat), _ROWS))
+def _blocks(some: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (some[start : start + _ROWS] for start in range(0, len(some), _ROWS))
 
 
 def _whole(part: NDArray[Any], largest: float) -> NDArray[np.float64]:
-    """Samples as whole numbers up to 4096; whole numbers that are no larger stay as they are."""
+    """Samples as whole numbers up to 4096. Those that are such already stay as they are, or are multiplied if they are small."""
     values = _finite(part)
     if largest <= _LARGEST and part.dtype.kind in "bui":
-        return values
+        return values * max(1.0, _STEPS // (largest or 1.0))
     return np.rint(values / (largest or 1.0) * _LARGEST)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vauban import __version__
 from vauban.data.originals import Originals
-from vauban.errors import BadInput, NotRepeated, RunRefused
+from vauban.errors import BadInput, KeepsState, RunRefused
 from vauban.files import locked
 from vauban.poisoning.manifest_file import KIND, SCHEMA
 from vauban.poisoning.partitioning.partition import Partition, TrainingSets, describe_partition
@@ -30,7 +30,13 @@ from vauban.poisoning.training.repeated import check_repeated
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels
 from vauban.poisoning.training.trainer import Trainer, describe_trainer, is_rebuilt
-from vauban.poisoning.training.weights_folder import SavedGroup, WeightsFolder, fingerprints, with_failed
+from vauban.poisoning.training.weights_folder import (
+    SavedGroup,
+    WeightsFolder,
+    fingerprints,
+    tensors_sha256,
+    with_failed,
+)
 from vauban.poisoning.votes.ensemble_votes import THREATS
 from vauban.specs import choose
 
@@ -141,7 +147,9 @@ def train_base_classifiers(
             for some in ([i for i in numbers if i not in failed], earlier) if compared else ():
                 again = TrainingSets(preprocessed, labels, [members[i] for i in some])
                 with _other_than_before(store, some is earlier):
-                    check_repeated(place, trainer, again, some, groups, manifest["compute"]["threads"], progress)
+                    check_repeated(
+                        place, trainer, again, some, groups, manifest["compute"]["threads"], progress, some is earlier
+                    )
         if compared and store is not None:
             store.write_repeated(True)
     _warn_if_failed(invalid | failed, partition.models)
@@ -150,10 +158,10 @@ def train_base_classifiers(
 
 @contextmanager
 def _refused_for_good(store: WeightsFolder | None) -> Iterator[None]:
-    """A folder whose base classifiers are no functions of one part each is marked: all of them may rest on samples of others."""
+    """Mark a folder whose learner keeps something between parts: all base classifiers in it may rest on samples of others."""
     try:
         yield
-    except NotRepeated:
+    except KeepsState:
         if store is not None:
             store.write_repeated(False, refused=True)
         raise
@@ -164,7 +172,7 @@ def _other_than_before(store: WeightsFolder | None, earlier: bool) -> Iterator[N
     """Of base classifiers of an `earlier` call nobody knows why they vote otherwise than when they are trained now."""
     try:
         yield
-    except NotRepeated as problem:
+    except KeepsState as problem:
         if store is None or not earlier:
             raise
         raise RunRefused(
@@ -233,7 +241,8 @@ def prepare_features(
         return
     saved = None if store is None else store.shared()
     if saved is not None:
-        if any(name in saved and not torch.equal(saved[name], own.cpu()) for name, own in trainer.shared.items()):
+        given = {name: own for name, own in trainer.shared.items() if name in saved}
+        if tensors_sha256(given) != tensors_sha256({name: saved[name] for name in given}):
             raise RunRefused(f"{store.folder} holds base classifiers on other features: choose another folder")  # type: ignore[union-attr]
         trainer.shared.clear()
         trainer.shared.update(saved)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.engine.cluster import RayCluster
-from vauban.errors import NotRepeated
+from vauban.errors import KeepsState
 from vauban.poisoning.partitioning.partition import TrainingSet, TrainingSets
 from vauban.poisoning.progress import ProgressReporter
 from vauban.poisoning.training.deterministic import thread_count
@@ -44,11 +44,12 @@ def check_repeated(
     groups: Sequence[_Group],
     threads: int,
     progress: ProgressReporter,
+    kept: bool = False,
 ) -> None:
     """Refuse a caller's own learner if a base classifier votes otherwise when it is trained again, after a made-up part.
 
-    `numbers`: those of `parts`, of which the first is trained again, and the middle one of ten or more. Without `groups`, which
-    may have been trained elsewhere, both trainings that are compared are made now; on Ray too, by one worker.
+    `numbers`: those of `parts`, of which the first is trained again, and the middle one of ten or more, and compared with what
+    `groups` hold. On Ray one worker does both trainings that are compared, unless those of an earlier call were `kept`.
     """
     if not len(numbers):
         return
@@ -59,10 +60,10 @@ def check_repeated(
     chosen = _with_two_classes(parts)
     with progress("training again", len(chosen), "partitions") as on_progress:
         for i in chosen:
-            before = None if place or not groups else _scores(alone, _weights(groups, numbers[i]), inputs)
+            before = None if place and not kept else _scores(alone, _weights(groups, numbers[i]), inputs)
             work = partial(_differs, alone, parts[i], numbers[i], before, decoy, inputs, threads)
             if call_on(place, trainer, work):
-                raise NotRepeated(
+                raise KeepsState(
                     f"base classifier {numbers[i]} votes otherwise when it is trained again on its part, after others: its votes "
                     "must be a function of its own samples, else one poisoned sample may change all of them and nothing can be "
                     "certified; let the learner keep nothing outside the estimator or module (in its class, in globals), and "

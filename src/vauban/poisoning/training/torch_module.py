@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vauban.errors import BadInput, NotRepeated, RunRefused
+from vauban.errors import BadInput, KeepsState, RunRefused
 from vauban.poisoning.partitioning.partition import TrainingSet
 from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.failures import about_the_machine, describe
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
 
-PROBED = ("trainer.layers_sha256", "trainer.probe")
-"""What a manifest says of a module, which `refuse_other_probe` compares."""
+PROBE = "probe"  # what a manifest says of a module, which `refuse_other_probe` compares
 
 _MEAN, _SCALE = "normalise.mean", "normalise.scale"
 
@@ -61,17 +61,21 @@ class ModuleTrainer:
         return {"trainer": "module", "network": name, **known, **{key: getattr(self, key) for key in rest}}
 
     def described_for(self, shape: Sequence[int], dtype: str) -> dict[str, Any]:
-        """What tells the module from another one with the same name and weights, for a manifest: a hash of its layers as text,
-        and its scores for two made-up samples of this shape before training."""
-        size = math.prod(shape)
-        made = (np.arange(2 * size).reshape(2, *shape) * 37 % 256).astype(np.uint8)
+        """What tells the module from another one with tensors of the same names, for a manifest: its scores for made-up samples
+        of this shape, with made-up weights. None stands for those that are no numbers; nothing is said of a module that takes
+        no such samples, as one of words does."""
+        made = (np.arange(2 * math.prod(shape)).reshape(2, *shape) * 37 % 256).astype(np.uint8)
         samples = (made if np.dtype(dtype).kind in "ui" else made / 255).astype(dtype)
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             module = copy.deepcopy(self.build()).to(self.device).eval()
-        layers = hashlib.sha256(repr(module).encode()).hexdigest()
-        scores = self._scored(module, samples).float().cpu().flatten().tolist()
-        return {"layers_sha256": layers, "probe": [float(f"{score:.6g}") for score in scores]}
+            for some in (samples, np.zeros_like(samples)):
+                with suppress(BadInput):
+                    self._scored(module, some)  # lazy layers have no weights before
+                    _make_up(module)
+                    scores = self._scored(module, some).float().cpu().flatten().tolist()
+                    return {PROBE: [float(f"{score:.6g}") if math.isfinite(score) else None for score in scores]}
+        return {}
 
     def fit(
         self, parts: Sequence[TrainingSet], numbers: Sequence[int], on_progress: ProgressCallback | None = None
@@ -91,7 +95,7 @@ class ModuleTrainer:
                 on_progress(1)
             yield [number], {name: value.unsqueeze(0).contiguous() for name, value in state.items()}
         if self._start() != start:
-            raise NotRepeated(
+            raise KeepsState(
                 "the learner returned a module with other weights after training than before, with the same seed: a base "
                 "classifier would depend on the samples of others, so nothing can be certified; let it build a new module"
             )
@@ -159,20 +163,30 @@ class ModuleTrainer:
 
 
 def refuse_other_probe(stored: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Refuse a module whose layers or scores before training are not those of a manifest's entry for its trainer.
+    """Refuse a module whose scores with made-up weights are not those of a manifest's entry for its trainer.
 
-    Scores may differ by rounding, on another processor. Entries of earlier versions say nothing, and are not compared.
+    They may differ by rounding, on another processor. Entries of earlier versions say nothing, and are not compared.
     """
-    if not stored.get("probe") or not found.get("probe"):
+    if PROBE not in stored or PROBE not in found:
         return
-    before, now = np.array(stored["probe"]), np.array(found["probe"])
-    close = before.shape == now.shape and np.allclose(
-        before, now, rtol=1e-3, atol=1e-4 * np.abs(before[np.isfinite(before)]).max(initial=1e-6), equal_nan=True
-    )
-    if not close or stored.get("layers_sha256") != found.get("layers_sha256"):
+    before, now = (np.array(entry[PROBE], dtype=np.float64) for entry in (stored, found))  # None becomes NaN
+    largest = np.abs(before[np.isfinite(before)]).max(initial=0.0)
+    if before.shape != now.shape or not np.allclose(before, now, rtol=0, atol=1e-2 * largest + 1e-9, equal_nan=True):
         raise RunRefused(
-            "the ensemble was trained with another module: before training, this learner's has other layers or other scores"
+            "the ensemble was trained with another module: this learner gives other scores with the same weights"
         )
+
+
+def _make_up(module: torch.nn.Module) -> None:
+    """Give a module weights that depend on their names and shapes alone."""
+    for name, value in module.state_dict().items():
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(value.shape)}".encode()))
+        made = torch.rand(value.shape, generator=generator) * 2 - 1
+        if name.endswith("running_var"):
+            made = made.abs() + 1
+        elif value.ndim > 1:
+            made /= math.sqrt(max(1, value[0].numel()))
+        value.copy_(made if value.is_floating_point() or value.is_complex() else torch.zeros_like(value))
 
 
 def _bytes(value: torch.Tensor) -> bytes:

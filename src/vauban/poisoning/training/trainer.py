@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,7 +36,8 @@ class Trainer(Protocol):
     (`failures.RULE`), but errors of Vauban's, which must not depend on the samples, and of the machine stop the training.
     `scores` takes such weights to [group, inputs, classes], each base classifier's being a function of its weights and the input.
     A trainer with a method `prepare(x, on_progress)` first learns features from all unlabelled samples, in `learning_epochs`
-    passes, and keeps them in the dict `shared`; its property `prepared`, if it has one, says whether all is there.
+    passes, and keeps them in the dict `shared`, of which each ensemble has its own (`with_own_features`); its property
+    `prepared`, if it has one, says whether all is there.
     """
 
     @property
@@ -65,11 +65,10 @@ def with_own_features(trainer: Trainer) -> Trainer:
     """The trainer; of one that shares features a copy with a dict of its own, which no other ensemble changes."""
     if not hasattr(trainer, "prepare"):
         return trainer
-    shared = dict(trainer.shared)  # type: ignore[attr-defined]
-    if is_dataclass(trainer):
-        return replace(trainer, shared=shared)
-    own: Any = copy.copy(trainer)
-    own.shared = shared
+    if hasattr(trainer, "with_shared"):
+        return trainer.with_shared(trainer.shared)  # type: ignore[attr-defined]
+    own = copy.copy(trainer)
+    object.__setattr__(own, "shared", dict(trainer.shared))  # type: ignore[attr-defined]
     return own
 
 

@@ -19,13 +19,17 @@ from vauban.poisoning.manifest_file import read_manifest
 from vauban.poisoning.training.scikit_learn import SklearnTrainer
 from vauban.poisoning.training.skops_models import SavedModels, read_trainer, saved_models, write_learner, write_models
 from vauban.poisoning.training.stacked.stacked_networks import EARLIER_NAMES
-from vauban.poisoning.training.torch_module import PROBED, refuse_other_probe
+from vauban.poisoning.training.torch_module import PROBE, refuse_other_probe
 from vauban.runs import manifest as manifests
 
 SHARED = "shared.safetensors"
 FAILED = "failed.json"
 REPEATED = "repeated.json"
-_NOT_COMPARED = ("compute.threads", "partition.failed", *PROBED)  # failed parts are known once all have been trained
+_NOT_COMPARED = (
+    "compute.threads",
+    "partition.failed",
+    f"trainer.{PROBE}",
+)  # failed parts are known once all have been trained
 _NOTE = "vauban"
 _ANEW = (
     "base classifiers rest on it, so remove the folder, or choose another --out, and run the same train command again"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -145,6 +145,10 @@ class HeadTrainer(StackedTrainer):
         """Scores float32 [models, inputs, num_classes] of stacked heads on inputs [inputs, ...]."""
         self._trunk(x.shape[1])
         return super().scores(weights, x)
+
+    def with_shared(self, shared: Mapping[str, torch.Tensor]) -> HeadTrainer:
+        """The same trainer with a dict of its own for these tensors."""
+        return replace(self, shared=dict(shared))
 
     @property
     def prepared(self) -> bool:
