@@ -70,7 +70,7 @@ class ModuleTrainer:
             torch.manual_seed(self.seed)
             module = copy.deepcopy(self.build()).to(self.device).eval()
             for some in (samples, np.zeros_like(samples)):
-                with suppress(BadInput):
+                with suppress(BadInput, RuntimeError):
                     self._scored(module, some)  # lazy layers have no weights before
                     _make_up(module)
                     scores = self._scored(module, some).float().cpu().flatten().tolist()
@@ -125,7 +125,8 @@ class ModuleTrainer:
         handled = sys.exc_info()[1]
         try:
             with torch.random.fork_rng(), torch.no_grad():
-                return module(_floats(x).to(self.device))
+                scores = module(_floats(x).to(self.device))
+                return scores.reshape(scores.shape)  # fails here if it is no tensor
         except Exception as problem:
             if about_the_machine(problem, handled):
                 raise
@@ -180,12 +181,14 @@ def refuse_other_probe(stored: Mapping[str, Any], found: Mapping[str, Any]) -> N
 def _make_up(module: torch.nn.Module) -> None:
     """Give a module weights that depend on their names and shapes alone."""
     for name, value in module.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            continue
         generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(value.shape)}".encode()))
         made = torch.rand(value.shape, generator=generator) * 2 - 1
         if name.endswith("running_var"):
             made = made.abs() + 1
         elif value.ndim > 1:
-            made /= math.sqrt(max(1, value[0].numel()))
+            made /= math.sqrt(max(1, math.prod(value.shape[1:])))
         value.copy_(made if value.is_floating_point() or value.is_complex() else torch.zeros_like(value))
 
 
