@@ -119,7 +119,7 @@ def test_these_tests_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """If one sample with NaN failed every part, it would be noticed."""
     from vauban.poisoning.training import fitting
 
-    right = fitting._invalid_parts
+    right = fitting.invalid_parts
 
     def leaking(x, labels, members, trainer):  # type: ignore[no-untyped-def]
         parts = [i for i, rows in enumerate(members) if len(rows)]
@@ -129,7 +129,7 @@ def test_these_tests_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (certified(samples, Partition(5), 2, "plurality").radius >= 1).all()
     certified.cache_clear()
     trained.cache_clear()
-    monkeypatch.setattr(fitting, "_invalid_parts", leaking)
+    monkeypatch.setattr(fitting, "invalid_parts", leaking)
     broken = attack(samples, Partition(5), 2, "plurality", twice=0)[1]
     certified.cache_clear()
     trained.cache_clear()

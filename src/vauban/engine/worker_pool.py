@@ -222,8 +222,6 @@ class WorkerPool:
                 if slot.ready and id(slot) not in busy:
                     self._hand(slot)
             for slot, report in self._reports(deadline):
-                if on_votes:
-                    on_votes(report.votes)
                 slot.pace = sum(last for _, _, last in report.records)
                 for key, record, last in report.records:
                     slot.deaths = 0
@@ -231,6 +229,8 @@ class WorkerPool:
                     if not last:
                         slot.held[key] = held.after(record)  # type: ignore[arg-type]
                     yield key, record, last
+                if on_votes:
+                    on_votes(report.votes)  # once they are kept: it may be interrupted
                 if report.problem is not None:
                     raise report.problem
             if deadline is not None and time.monotonic() >= deadline:

@@ -37,10 +37,10 @@ def extend_method(method: Method, ns: list[int]) -> Method:
     return replace(method, extensions=(*method.extensions, *ns))
 
 
-def extended_method(folder: Path, record: RunRecord, n: int | None) -> Method | None:
-    """The method of the run in a folder with an extension to n votes, None if it has that or none is asked for; one to which
-    none can be added now is refused."""
-    if n is None or n in extensions_of(record.method):
+def extended_method(folder: Path, record: RunRecord, n: int) -> Method | None:
+    """The method of the run in a folder with an extension to n votes, None if it has that; one to which none can be added now is
+    refused."""
+    if n in extensions_of(record.method):
         return None
     extended = extend_method(record.method, [n])
     if not record.method.finished(record.votes):

@@ -252,7 +252,7 @@ class FolderStore:
         self._claims = self._sealed_claims(closed)
         if self._claims is None:
             self._unseal()
-        self._extended = extended_method(self.path, self.record, extend)
+        self._extended = None if extend is None else extended_method(self.path, self.record, extend)
         self.secret = None if secret is None else self._bound(secret)
         self._length = length
         self.extending = self._claims is not None and extensions_of(self.record.method) != extensions_of(closed.method)
