@@ -63,7 +63,7 @@ class NotRepeated(VaubanError):
 
 
 class KeepsState(NotRepeated):
-    """A learner keeps something of one training that changes the next: base classifiers may rest on samples of each other."""
+    """A part that is trained again votes otherwise: the learner keeps something of other parts, or random numbers differ."""
 
 
 class RunRefused(VaubanError):

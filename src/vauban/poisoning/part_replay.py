@@ -39,11 +39,8 @@ Samples = str | Dataset | tuple[NDArray[Any], Any]
 """The text form of a data set, a data set, or inputs [n, ...] and labels [n]."""
 
 _COMPARED = ("against", "partition", "failure_rule", "num_classes", "preprocessing", "trainer")
-_IGNORED = (
-    "partition.failed",
-    "trainer.device",
-    f"trainer.{PROBE}",
-)  # failures: only those of parts trained again are known
+_IGNORED = ("partition.failed", "trainer.device", f"trainer.{PROBE}")
+"""A replay knows failures of the parts that it trains again only; `refuse_other_probe` compares probes."""
 
 
 @dataclass(frozen=True)

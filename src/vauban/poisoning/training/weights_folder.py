@@ -25,11 +25,8 @@ from vauban.runs import manifest as manifests
 SHARED = "shared.safetensors"
 FAILED = "failed.json"
 REPEATED = "repeated.json"
-_NOT_COMPARED = (
-    "compute.threads",
-    "partition.failed",
-    f"trainer.{PROBE}",
-)  # failed parts are known once all have been trained
+_NOT_COMPARED = ("compute.threads", "partition.failed", f"trainer.{PROBE}")
+"""Failed parts are known once all have been trained; `refuse_other_probe` compares probes."""
 _NOTE = "vauban"
 _ANEW = (
     "base classifiers rest on it, so remove the folder, or choose another --out, and run the same train command again"
