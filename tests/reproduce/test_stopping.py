@@ -90,14 +90,12 @@ def small_trainings(out: Path, together: bool = True) -> tuple[list[Any], list[A
     return listed, plans
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_every_batched_training_write_its_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
-    pytest.importorskip("stable_baselines3")
+def check_that_a_signal_leaves_checkpoints(out: Path, number: int) -> None:
     from vauban.reproduce.agents import _train_together
     from vauban.reproduce.running import Options
     from vauban.rl.batched_seeds.loop import CHECKPOINT
 
-    listed, plans = small_trainings(tmp_path)
+    listed, plans = small_trainings(out)
     begun: list[int] = []
 
     def told(steps: int) -> None:
@@ -107,6 +105,20 @@ def test_a_signal_lets_every_batched_training_write_its_checkpoint(tmp_path: Pat
 
     assert not _train_together(listed, plans, Options(say=lambda text: None, jobs=2), told)
     assert all((one.folder / CHECKPOINT).exists() for one in listed)
+    print("stopped")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_every_batched_training_write_its_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    """In a process of its own: a signal that nobody handles would end the worker of these tests."""
+    pytest.importorskip("stable_baselines3")
+    code = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import test_stopping; "
+        "test_stopping.check_that_a_signal_leaves_checkpoints(pathlib.Path(sys.argv[2]), int(sys.argv[3]))"
+    )
+    words = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path), str(int(number))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
 
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:
