@@ -31,7 +31,8 @@ from vauban.runs.memory_store import MemoryStore
 from vauban.runs.sections import ModelSection
 from vauban.runs.store import FolderStore
 from vauban.seed import Seed, SeedRequest
-from vauban.smoothing import SMOOTHINGS, Smoothing, build
+from vauban.smoothing import SMOOTHINGS, Smoothing
+from vauban.smoothing.several import one_alone
 from vauban.standardise import Standardisation
 from vauban.stopping.policies import Policy
 from vauban.surrogate import AsModule
@@ -89,10 +90,7 @@ class SmoothedClassifier(AsModule):
     ):
         self.base = model if isinstance(model, BaseClassifier) else described(model)
         module = self.base.module
-        if not isinstance(smoothing, Smoothing | str):
-            raise BadInput(
-                f"smoothing {smoothing!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5"
-            )
+        self.smoothing = one_alone(smoothing)
         if compile not in (False, True, TUNED):
             raise BadInput(f"compile={compile!r}: True, False or {TUNED!r}")
         if num_classes is None and self.base.num_classes is None:
@@ -102,7 +100,6 @@ class SmoothedClassifier(AsModule):
             raise BadInput(f"the model has {self.base.num_classes} classes; num_classes is {self.num_classes}")
         if isinstance(module, torch.nn.Module):
             device = device or next((p.device for p in module.parameters()), None)
-        self.smoothing = build(smoothing) if isinstance(smoothing, str) else smoothing
         self.base.warn_if_trained_for_other_views(self.smoothing.law)
         where = torch.device(validation.check_device(device))
         self.network = Network(module, where, precision, channels_last, stochastic, backend)

@@ -10,6 +10,7 @@ from typing import Any
 
 from vauban.errors import BadInput
 
+JOINT = " | "  # between the texts of several specs that take turns
 _NEXT_KEY = re.compile(r",(?=[A-Za-z_]\w*=)")
 
 

@@ -37,7 +37,7 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file for the weights, .safetensors")] = None,
     smoothing: Annotated[
         str | None,
-        typer.Option("--smoothing", "-s", help="the views to train on, such as gaussian:sigma=0.5 [the recipe's]"),
+        typer.Option("--smoothing", "-s", help="views to train on, gaussian:sigma=0.5 or 'A | B' [the recipe's]"),
     ] = None,
     data: Annotated[
         str | None,
@@ -356,7 +356,7 @@ def _next_command(out: Path, how: str, data: str, law: Smoothing, standardise: b
     test = in_test_split(data)
     shown = "DATA" if test is None and standardise else quote(str(test or data))
     some = "--limit 100" if law.law.exact else "-n 1000 --limit 100"
-    views = f"--smoothing {quote(str(law.spec))} {some}"
+    views = f"--smoothing {quote(str(law.first.spec))} {some}"
     command = f"vauban certify {how} --data {shown} {views} --out {quote(f'runs/{out.stem}')}"
     if test is not None:
         return f"next: {command}"

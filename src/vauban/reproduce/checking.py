@@ -103,6 +103,22 @@ def _check_last(entry: Entry) -> None:
         )
 
 
+def _check_together(entry: Entry) -> None:
+    """Refuse axes whose values are trained together where they are none, or where the network or its recipe depends on them."""
+    axes = entry.train.get("together", [])
+    if not isinstance(axes, list) or not set(map(str, axes)) <= set(entry.grid):
+        raise BadInput(
+            f"{entry.name}: together = {axes!r}: a list of axes of [grid] is needed, out of {', '.join(entry.grid) or 'none'}"
+        )
+    said = [entry.train.get("model", ""), *entry.train.get("settings", {}).values()]
+    for axis in axes:
+        if any(f"{{{axis}}}" in str(value) for value in said):
+            raise BadInput(
+                f"{entry.name}: together names {axis}, and the model or a setting of [train] depends on it: one network serves "
+                "all of its values, so name one"
+            )
+
+
 def check(entry: Entry) -> None:
     """Refuse an entry whose parts do not fit together."""
     _check_commands(entry)
@@ -124,6 +140,7 @@ def check(entry: Entry) -> None:
             raise BadInput(
                 f"{entry.name}: hold_out = {held!r}: a whole number of 2 or more is needed, 10 for every 10th input"
             )
+        _check_together(entry)
         missing = set(re.findall(r"{(\w+)}", entry.smoothing)) - set(entry.grid)
         if missing:
             raise BadInput(

@@ -41,6 +41,7 @@ _TRAIN_KEYS = {
     "limit",
     "data",
     "begin",
+    "together",
     *_BEGIN_KEYS,
 }
 _CERTIFY_KEYS = {

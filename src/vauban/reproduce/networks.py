@@ -20,14 +20,14 @@ def key(step: Step, printed: bool) -> str:
 
 
 def _depends_on(step: Step, printed: bool) -> dict[str, Any]:
-    from vauban.smoothing import build
+    from vauban.smoothing.several import read
 
     recipe, model = doing.recipe_of(step, printed)
     inputs, held = doing.training_inputs(step, printed)
     return {
         "model": model,
         "recipe": asdict(recipe),
-        "smoothing": str(build(step.trained_smoothing).spec),
+        "smoothing": str(read(step.trained_smoothing).spec),
         "inputs": inputs.fingerprint(),
         "validate": held,
         "begin": None if step.first is None else _depends_on(step.first, printed),

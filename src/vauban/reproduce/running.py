@@ -151,7 +151,7 @@ def _as_printed(entry: Entry) -> dict[str, Any]:
         if entry.kind == "runs" and str(train.get("recipe", "best")).startswith("best"):
             raise BadInput(f"{entry.name} names no training as a paper prints it: leave --printed out")
         return dict(train)
-    kept = {key: value for key, value in train.items() if key not in ("settings", "begin", "printed_model")}
+    kept = {key: value for key, value in train.items() if key not in ("settings", "begin", "together", "printed_model")}
     return {**kept, **({"model": train["printed_model"]} if "printed_model" in train else {})}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.inputs import check_inputs, chosen_inputs, filled_in
 from vauban.reproduce.naming import file_name
+from vauban.specs import JOINT
 
 if TYPE_CHECKING:
     from vauban.data import Dataset
@@ -79,13 +80,21 @@ class Step:
 
     @property
     def trained_smoothing(self) -> str:
-        """The views that the network is trained on; those that vote, unless the entry names others."""
-        return str(self.entry.train.get("smoothing", self.entry.smoothing)).format(**self.point)
+        """The views that the network is trained on; those that vote, unless the entry names others. With `together`, those of all
+        values of these axes."""
+        text, grid = str(self.entry.train.get("smoothing", self.entry.smoothing)), self.entry.grid
+        axes = self.entry.train.get("together", [])
+        values = product(*(grid[axis] for axis in axes))
+        texts = (text.format(**{**self.point, **dict(zip(axes, some, strict=True))}) for some in values)
+        return JOINT.join(dict.fromkeys(texts))
 
     @property
     def weights(self) -> Path:
         """The file of its weights; points that are trained alike share one."""
-        text = re.sub(r"[^A-Za-z0-9.,=-]+", "_", self.trained_smoothing)
+        views = self.trained_smoothing
+        several = views.split(JOINT)
+        shown = views if len(several) == 1 else f"{several[0]} and {len(several) - 1} more {_short(views)}"
+        text = re.sub(r"[^A-Za-z0-9.,=-]+", "_", shown)
         model = re.sub(r"[^A-Za-z0-9.-]+", "_", str(self.entry.train.get("model", "")).format(**self.point))
         own = [] if self.settings == self.entry.train.get("settings", {}) else [_short(self.settings)]
         name = "-".join([text, *([model] if model else []), *own, *([f"seed{self.seed}"] if self.seed else [])])
@@ -125,8 +134,8 @@ def _filled(texts: Sequence[str], values: Mapping[str, Any]) -> list[list[str]]:
     return [[word.format(**values) for word in shlex.split(text)] for text in texts]
 
 
-def _short(settings: Mapping[str, Any]) -> str:
-    """A few letters that tell settings apart."""
+def _short(settings: Mapping[str, Any] | str) -> str:
+    """A few letters that tell settings, or texts, apart."""
     return sha256(json.dumps(settings, sort_keys=True).encode())[:8]
 
 
@@ -164,13 +173,13 @@ def train(step: Step, device: str, printed: bool, callback: Any = None) -> bool:
     from torch import Size
 
     from vauban.models import canonical, fitting_views
-    from vauban.smoothing import build
+    from vauban.smoothing.several import read
     from vauban.training import Validation, split
     from vauban.training import train as run
 
     if step.weights.exists():
         return False
-    smoothing = build(step.trained_smoothing)
+    smoothing = read(step.trained_smoothing)
     recipe, model = recipe_of(step, printed)
     pictures, held = training_inputs(step, printed)
     if not model:

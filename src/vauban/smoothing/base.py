@@ -28,6 +28,8 @@ class Smoothing(ABC):
     """
 
     law: AnyLaw
+    turns = 1
+    """How many smoothings take turns in a batch; above 1 only in `Several`, where a part of a batch must be a multiple of it."""
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
@@ -45,6 +47,11 @@ class Smoothing(ABC):
     def threat(self) -> Threat:
         """The threat that its certificates are about."""
         return self.law.threat
+
+    @property
+    def first(self) -> Smoothing:
+        """The first of those that take turns, by which held-out inputs are judged."""
+        return self
 
     @abstractmethod
     def words(self, shape: torch.Size, levels: int | None = None) -> int:

@@ -12,7 +12,7 @@ from torch import nn
 from vauban.errors import VaubanError
 from vauban.laws.law import AnyLaw
 from vauban.smoothing.base import SMOOTHINGS
-from vauban.specs import Spec
+from vauban.specs import JOINT, Spec
 
 _TRAINED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 _INNER = ("model", "_orig_mod")  # the network in what `vb.wrap` and torch.compile make of it
@@ -33,17 +33,23 @@ def warn_of_other_views(trained_on: str | None, law: AnyLaw, stacklevel: int) ->
     """Warn if `trained_on`, the text of a smoothing or None where it is not known, makes other views than this law."""
     if trained_on is None:
         return
-    try:
-        spec = Spec.parse(trained_on)
-        same = _views_alone(law).same_views(_views_alone(SMOOTHINGS[spec.name].from_spec(spec).law))
-    except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
-        same = trained_on == str(law.spec)
-    if not same:
+    texts = trained_on.split(JOINT)
+    if not any(_same_views(text, law) for text in texts):
+        views = trained_on if len(texts) < 4 else f"{len(texts)} smoothings from {texts[0]} to {texts[-1]}"
         warnings.warn(
-            f"the model was trained on views of {trained_on}, and {law.spec} makes others: what is claimed holds, but is "
+            f"the model was trained on views of {views}, and {law.spec} makes others: what is claimed holds, but is "
             f"often less than for a model trained with {law.spec}",
             stacklevel=stacklevel + 1,
         )
+
+
+def _same_views(trained_on: str, law: AnyLaw) -> bool:
+    """Whether the smoothing of this text makes the same views as a law."""
+    try:
+        spec = Spec.parse(trained_on)
+        return _views_alone(law).same_views(_views_alone(SMOOTHINGS[spec.name].from_spec(spec).law))
+    except VaubanError:  # a smoothing without a text form, or of a package that is not installed here
+        return trained_on == str(law.spec)
 
 
 def _views_alone(law: AnyLaw) -> AnyLaw:

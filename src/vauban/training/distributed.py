@@ -12,6 +12,7 @@ import torch
 from torch import distributed
 
 from vauban.errors import BadInput
+from vauban.smoothing import Smoothing
 
 PAUSE = 1.0  # seconds between the last exchange of processes and the end of their group
 
@@ -37,13 +38,15 @@ class Processes:
             return torch.nn.parallel.DistributedDataParallel(network, device_ids=[device])
         return torch.nn.parallel.DistributedDataParallel(network)
 
-    def check_batch(self, batch: int, accumulate: int) -> None:
-        """Refuse a batch that cannot be shared equally by all processes and their parts."""
-        parts = self.world * accumulate
+    def check_batch(self, batch: int, accumulate: int, smoothing: Smoothing) -> None:
+        """Refuse a batch that cannot be shared equally by all processes, their parts, and smoothings that take turns."""
+        parts, by_turns = self.world * accumulate, smoothing.turns
+        views = f" and {by_turns} smoothings by turns" if by_turns > 1 else ""
+        parts *= by_turns
         if batch % parts:
             raise BadInput(
-                f"batch={batch} on {self.world} processes with accumulate={accumulate}: give a multiple of {parts}, such as "
-                f"{-(-batch // parts) * parts}"
+                f"batch={batch} on {self.world} processes with accumulate={accumulate}{views}: give a multiple of {parts}, "
+                f"such as {-(-batch // parts) * parts}"
             )
 
     def any(self, flag: bool, device: torch.device) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event
@@ -58,7 +58,7 @@ __all__ = ["BASE_ACCURACY", "Callback", "Trained", "TrainingProgress", "train"]
 def train(
     network: torch.nn.Module | str,
     data: Any,
-    smoothing: Smoothing | str | None = None,
+    smoothing: Smoothing | str | Sequence[Smoothing | str] | None = None,
     recipe: Recipe | None = None,
     *,
     out: str | Path | None = None,
@@ -117,7 +117,7 @@ def train(
         torch.random.fork_rng(devices=[]),
         ExitStack() as stack,
     ):
-        group.check_batch(recipe.batch, recipe.accumulate)
+        group.check_batch(recipe.batch, recipe.accumulate, smoothing)
         if files is not None and group.first:
             files.refuse_existing(overwrite)
             stack.enter_context(locked_file(files.weights))

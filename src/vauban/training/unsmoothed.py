@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from vauban.errors import BadInput
-from vauban.smoothing import Smoothing
-from vauban.smoothing import build as build_smoothing
+from vauban.smoothing import Smoothing, several
 from vauban.smoothing.grid import to_unit
 from vauban.specs import Spec
 from vauban.training.losses import Loss
@@ -30,11 +31,12 @@ class Unsmoothed(Smoothing):
         return pictures.expand(len(words), *x.shape[1:])
 
 
-def smoothing_for(loss: Loss, given: Smoothing | str | None) -> Smoothing:
-    """The smoothing to train with: the one that is given, or none for a loss that learns features from views of its own."""
+def smoothing_for(loss: Loss, given: Smoothing | str | Sequence[Smoothing | str] | None) -> Smoothing:
+    """The smoothing to train with: the one that is given, several by turns, or none for a loss that learns features from views of
+    its own."""
     if loss.learns_features:
         if given is not None and not isinstance(given, Unsmoothed):
-            text = given.spec if isinstance(given, Smoothing) else given
+            text = given.spec if isinstance(given, Smoothing) else given if isinstance(given, str) else list(given)
             raise BadInput(
                 f"{loss} learns features from augmented copies, not from views of {text}: leave the smoothing out (--smoothing)"
             )
@@ -43,8 +45,9 @@ def smoothing_for(loss: Loss, given: Smoothing | str | None) -> Smoothing:
         raise BadInput(
             "a smoothing is missing: say which views to train on, such as gaussian:sigma=0.5 (--smoothing; in Python smoothing=)"
         )
-    if not isinstance(given, str | Smoothing):
+    listed = given if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(one, str | Smoothing) for one in listed):
         raise BadInput(
-            f"smoothing={given!r}: a smoothing of vauban.smoothing is needed, or its text, 'gaussian:sigma=0.5'"
+            f"smoothing={given!r}: a smoothing of vauban.smoothing is needed, or its text, 'gaussian:sigma=0.5', or a list"
         )
-    return build_smoothing(given) if isinstance(given, str) else given
+    return several.read(given)

@@ -50,6 +50,7 @@ class Validation:
 
     def check(self, smoothing: Smoothing, input_range: Range) -> None:
         """Refuse pictures that `certify` would refuse; warn of a radius that no picture can reach with these votes."""
+        smoothing = smoothing.first
         inputs = read_inputs(self.data.images, smoothing.law.exact, input_range=input_range)
         inputs.check_with(smoothing.check)
         law, classes = smoothing.law.for_shape(inputs.values.shape[1:]), self.data.num_classes
@@ -129,7 +130,11 @@ def validate(
     precision: str,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Validated:
-    """Let the network in evaluation mode vote on views of the held-out pictures; `on_progress` is called with how many have."""
+    """Let the network in evaluation mode vote on views of the held-out pictures; `on_progress` is called with how many have.
+
+    Of several smoothings by turns, the first makes these views.
+    """
+    smoothing = smoothing.first
     labels = settings.data.labels
     assert labels is not None
     counts, right, votes = _counts(network, settings, smoothing, device, precision, on_progress)
