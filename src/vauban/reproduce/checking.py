@@ -105,10 +105,13 @@ def _check_last(entry: Entry) -> None:
 
 def _check_together(entry: Entry) -> None:
     """Refuse axes whose values are trained together where they are none, or where the network or its recipe depends on them."""
-    axes = entry.train.get("together", [])
-    if not isinstance(axes, list) or not set(map(str, axes)) <= set(entry.grid):
+    given = entry.train.get("together", [])
+    axes = list(given) if isinstance(given, list | dict) else [given]
+    listed = all(isinstance(values, list) and values for values in given.values()) if isinstance(given, dict) else True
+    if not isinstance(given, list | dict) or not set(map(str, axes)) <= set(entry.grid) or not listed:
         raise BadInput(
-            f"{entry.name}: together = {axes!r}: a list of axes of [grid] is needed, out of {', '.join(entry.grid) or 'none'}"
+            f"{entry.name}: together = {given!r}: a list of axes of [grid] is needed, out of {', '.join(entry.grid) or 'none'}, "
+            "or a table of them with the values of each"
         )
     said = [entry.train.get("model", ""), *entry.train.get("settings", {}).values()]
     for axis in axes:

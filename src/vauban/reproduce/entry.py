@@ -169,7 +169,8 @@ class Entry:
             return replace(self, grid=grid, rl={**self.rl, **given["rl"]})
         settings = {**self.train.get("settings", {}), "epochs": 3, **given.get("settings", {})}
         train = {**self.train, "settings": settings, "limit": given.get("limit", 20_000)}
-        train.pop("begin", None)
+        for key in ("begin", "together"):
+            train.pop(key, None)
         train |= {key: given[key] for key in ("model",) if key in given}
         certify = {**self.certify, "inputs": given.get("inputs", "::100")}
         sampled = "n" in self.certify
@@ -184,6 +185,12 @@ class Entry:
             choose=choose,
             smoothing=given.get("smoothing", self.smoothing),
         )
+
+    @property
+    def together(self) -> dict[str, Sequence[Any]]:
+        """The values of axes that one network is trained for: those named, or all of the grid."""
+        given = self.train.get("together", [])
+        return dict(given) if isinstance(given, Mapping) else {axis: self.grid[axis] for axis in given}
 
     def claimed_votes(self) -> set[int]:
         """The numbers of votes for which its published numbers and pictures name claims."""

@@ -81,12 +81,11 @@ class Step:
     @property
     def trained_smoothing(self) -> str:
         """The views that the network is trained on; those that vote, unless the entry names others. With `together`, those of all
-        values of these axes."""
-        text, grid = str(self.entry.train.get("smoothing", self.entry.smoothing)), self.entry.grid
-        axes = self.entry.train.get("together", [])
-        values = product(*(grid[axis] for axis in axes))
-        texts = (text.format(**{**self.point, **dict(zip(axes, some, strict=True))}) for some in values)
-        return JOINT.join(dict.fromkeys(texts))
+        these values of its axes."""
+        text = str(self.entry.train.get("smoothing", self.entry.smoothing))
+        together = self.entry.together
+        every = (dict(zip(together, some, strict=True)) for some in product(*together.values()))
+        return JOINT.join(dict.fromkeys(text.format(**{**self.point, **values}) for values in every))
 
     @property
     def weights(self) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vauban.errors import BadInput
-from vauban.specs import Spec
+from vauban.specs import JOINT, Spec
 from vauban.training.printed import PRINTED, NamedRecipe
 from vauban.training.recipe import Recipe
 
@@ -190,7 +190,7 @@ def named(name: str, *, smoothing: str | None = None, data: str | None = None) -
         return RECIPES[name]
     data_name = Spec.parse(data).name if data else None
     if name == "best":
-        return _best(Spec.parse(smoothing).name if smoothing else None, data_name)
+        return _best(Spec.parse(smoothing.split(JOINT)[0]).name if smoothing else None, data_name)
     columns = [f"{name}-{end}" for ends in _SUFFIXES.values() for end in ends if f"{name}-{end}" in RECIPES]
     fitting = [column for column in columns if RECIPES[column].data == data_name]
     if fitting or len(columns) == 1:
