@@ -1,5 +1,6 @@
 """Every entry on CIFAR-10 and MNIST from training to picture, on made pictures: a step of training, two inputs, few votes."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,12 @@ def tried(entry: Entry) -> Entry:
     recipe = entry.train.get("recipe") or entry.train.get("printed")
     model = entry.train.get("model") or named(recipe, smoothing=smoothing, data=entry.data).model
     if Spec.parse(model).name in ("resnet18", "resnet50-cifar"):
+        model = re.sub(r":?width=[0-9]+", "", model)
         model = f"{model}{',' if ':' in model else ':'}width=4"
     settings = {**entry.train.get("settings", {}), "epochs": 1, "batch": 4}
     train = {**entry.train, "model": model, "settings": settings, "limit": 8, "validate": 0}
+    if entry.together:
+        train["together"] = list(entry.together)  # the values of this grid alone
     choose = {**entry.choose, "inputs": "1::20" if entry.data == "cifar10" else "1::5000"} if entry.choose else {}
     pictures = tuple(
         replace(one, lines=tuple({**line, **({"n": VOTES["n"]} if "n" in line else {})} for line in one.lines))
