@@ -12,10 +12,13 @@ from commands import vauban
 from typer.testing import CliRunner
 
 import vauban as vb
+from vauban.attacks.folder import AttackFolder
 from vauban.cli import app
+from vauban.data import Dataset
 from vauban.errors import Lie, RunRefused
 from vauban.poisoning.training.weights_folder import WeightsFolder
 from vauban.poisoning.votes.importing import holds_votes, import_votes
+from vauban.replay import replay
 from vauban.reproduce.running import pack
 from vauban.runs.manifest import has_manifest
 from vauban.runs.verify import verify_run
@@ -160,8 +163,15 @@ def test_a_packed_poisoning_run_is_found_again(poisoning: Path, tmp_path: Path) 
 def test_nothing_else_is_begun_in_the_folder_of_a_packed_run(run: Path) -> None:
     (run / "seal.json").unlink()
     assert has_manifest(run)
+    with pytest.raises(RunRefused, match="something else than an attack"):
+        AttackFolder(run, {}, (1,), "<f4")
     with pytest.raises(RunRefused, match="is of kind 'smoothing'"):
         WeightsFolder.begin(run, {"schema": 1, "kind": "ensemble"})
     assert not (run / "manifest.json").exists()
     certify(run)
     verify_run(run)
+
+
+def test_a_packed_run_is_replayed(run: Path) -> None:
+    data = Dataset(X, np.ones(len(X), dtype=np.int64), 2, ("dark", "bright"), "six")
+    assert len(replay(run, model, data, progress=False).replayed) == len(X)
