@@ -297,8 +297,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     replace_file(path, json_bytes(value))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object in UTF-8; duplicate keys are refused."""
+def read_json(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Any]:
+    """Read a JSON object in UTF-8; duplicate keys are refused. `read`: `read_packed` where the file may be gzipped."""
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -307,7 +307,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return found
 
     try:
-        value = json.loads(path.read_bytes().decode(), object_pairs_hook=without_duplicates)
+        value = json.loads(read(path).decode(), object_pairs_hook=without_duplicates)
         if not isinstance(value, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as problem:

@@ -14,7 +14,7 @@ from vauban.cli import app
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = Path(__file__).parent / "kept_results.json"
-RUNS = sorted(str(path.parent.relative_to(RESULTS)) for path in RESULTS.glob("*/*/manifest.json"))
+RUNS = sorted(str(path.parent.relative_to(RESULTS)) for path in RESULTS.glob("*/*/manifest.json*"))
 ASKED = {
     "sampled": (
         "",

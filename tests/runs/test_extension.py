@@ -238,5 +238,5 @@ def test_lines_about_extensions_are_not_gzipped(certify: Callable[..., vb.Certif
     certify(folder, extend=2_000)
     lines = folder / "extensions.jsonl"
     (folder / "extensions.jsonl.gz").write_bytes(gzip.compress(lines.read_bytes()))
-    with pytest.raises(Lie, match="only votes and claims may be gzipped"):
+    with pytest.raises(Lie, match="manifest, votes and claims may be gzipped"):
         verify_run(folder)

@@ -11,7 +11,7 @@ from vauban.files import read_packed
 from vauban.runs.verify import verify_run
 
 RESULTS = Path(__file__).parents[2] / "results"
-FOLDERS = sorted(path.parent.relative_to(RESULTS) for path in RESULTS.rglob("manifest.json"))
+FOLDERS = sorted(path.parent.relative_to(RESULTS) for path in RESULTS.rglob("manifest.json*"))
 LONG = ("finite-1200-16", "collective/dpa-1200")
 """Runs with the vote of every base classifier: seconds each."""
 

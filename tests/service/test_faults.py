@@ -1,6 +1,5 @@
 """What goes wrong with one input, one file or one moment ends nobody else's request, and no batch for good."""
 
-import gzip
 import os
 import shutil
 import socket
@@ -22,6 +21,7 @@ from waiting import until
 
 from vauban.client import Client, ServiceError
 from vauban.errors import CannotWrite, Lie
+from vauban.reproduce.running import pack
 from vauban.runs.verify import verify_run
 from vauban.service import batches, connections
 from vauban.service.folder import Entry
@@ -256,10 +256,11 @@ def test_runs_are_listed_by_when_they_came_and_packed_ones_are_sent(tmp_path: Pa
             batch.wait(300)
         (tmp_path / two[0].id / "touched").touch()
         assert [run.id for run in world.client.runs()] == [two[1].id, two[0].id]
-        votes = tmp_path / two[0].id / "run/tallies.jsonl"
-        votes.with_name("tallies.jsonl.gz").write_bytes(gzip.compress(votes.read_bytes()))
-        votes.unlink()
+        pack(tmp_path / two[0].id / "run")
+        assert not (tmp_path / two[0].id / "run/manifest.json").exists()
         assert two[0].save(tmp_path / "saved").verify()
+        assert (tmp_path / "saved/manifest.json").exists()
+        assert "radius" in str(two[0].claims())
 
 
 def test_what_a_killed_service_left_half_written_is_removed_after_an_hour(tmp_path: Path) -> None:

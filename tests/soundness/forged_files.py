@@ -84,7 +84,11 @@ FILE_FORGERIES = [
     Forgery("a table of other radii beside", "fixed", written("results.csv"), "nothing", BESIDE + "results.csv"),
     Forgery("a table of other radii beside", "parts", written("results.csv"), "nothing", BESIDE + "results.csv"),
     Forgery(
-        "compressed votes beside", "fixed", written(f"{TALLIES}.gz"), "verify", "a run has its votes and claims once"
+        "compressed votes beside",
+        "fixed",
+        written(f"{TALLIES}.gz"),
+        "verify",
+        "a run has its manifest, votes and claims once",
     ),
     Forgery(
         "compressed votes in place of the votes",

@@ -1,4 +1,4 @@
-"""Forgeries of kept counts and gzipped votes, of shuffled and skipped inputs, and of statistics that scale features."""
+"""Forgeries of kept counts and gzipped files, of shuffled and skipped inputs, and of statistics that scale features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from vauban.files import arrays_sha256
 
 RULE = "that this rule was not chosen after looking at results"
 TOLD = "the statistics that features are standardised by"
-PACKED = TALLIES + ".gz"
 
 
 def counts(kind: str, edit: Callable[[list[Json]], Any], caught: str, says: str) -> Forgery:
@@ -113,14 +112,14 @@ COUNT_FORGERIES = [
 ]
 
 
-def packed(change: Callable[[bytes], bytes], *, keep: bool = False) -> Edit:
-    """Votes replaced by their gzipped form, after a change of that; `keep`: the votes stay beside it."""
+def packed(change: Callable[[bytes], bytes], *, keep: bool = False, name: str = TALLIES) -> Edit:
+    """A file, of votes unless named, replaced by its gzipped form, after a change of that; `keep`: it stays beside it."""
 
     def forge(folder: Path) -> None:
-        content = (folder / TALLIES).read_bytes()
-        (folder / PACKED).write_bytes(change(gzip.compress(content)))
+        content = (folder / name).read_bytes()
+        (folder / f"{name}.gz").write_bytes(change(gzip.compress(content)))
         if not keep:
-            (folder / TALLIES).unlink()
+            (folder / name).unlink()
 
     return forge
 
@@ -136,7 +135,41 @@ def packed_claims(change: Callable[[bytes], bytes], *, keep: bool = False, name:
     return forge
 
 
+def other_claim(old: bytes) -> bytes:
+    """A gzipped manifest that states another alpha."""
+    return gzip.compress(gzip.decompress(old).replace(b'"alpha": 0.01', b'"alpha": 0.001'))
+
+
 PACKED_FORGERIES = [
+    Forgery("the manifest gzipped", "fixed", packed(lambda old: old, name=MANIFEST), "no harm", "the same claims"),
+    Forgery("the manifest gzipped", "parts", packed(lambda old: old, name=MANIFEST), "no harm", "the same claims"),
+    Forgery(
+        "a gzipped manifest beside the manifest",
+        "fixed",
+        packed(lambda old: old, keep=True, name=MANIFEST),
+        "verify",
+        "both exist",
+    ),
+    Forgery(
+        "a gzipped manifest beside the manifest",
+        "parts",
+        packed(lambda old: old, keep=True, name=MANIFEST),
+        "verify",
+        "both exist",
+    ),
+    Forgery(
+        "a gzipped manifest with another alpha",
+        "fixed",
+        packed(other_claim, name=MANIFEST),
+        "verify",
+        "the claim's wording should be",
+    ),
+    Forgery(
+        "a gzipped manifest cut off", "fixed", packed(lambda old: old[:-12], name=MANIFEST), "verify", "is cut off"
+    ),
+    Forgery(
+        "a gzipped manifest that is no gzip", "fixed", packed(lambda old: b"{}", name=MANIFEST), "verify", "be unpacked"
+    ),
     Forgery("claims gzipped", "fixed", packed_claims(lambda old: old), "no harm", "the same claims"),
     Forgery(
         "gzipped claims beside the claims", "fixed", packed_claims(lambda old: old, keep=True), "verify", "both exist"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vauban.attacks.results import InputResult
 from vauban.errors import Lie, RunRefused
 from vauban.files import Log, arrays_sha256, differences, read_json, read_lines, replace_file, write_json
+from vauban.runs.manifest import has_manifest
 
 SETTINGS, RESULTS, ADVERSARIAL, TABLE = "attack.json", "results.jsonl", "adversarial.npz", "table.csv"
 CURVES, GALLERY, ALARM = "curves.png", "gallery.png", "alarm"
@@ -34,7 +35,7 @@ class AttackFolder:
     def _begin(self, settings: dict[str, Any]) -> dict[str, Any]:
         file = self.path / SETTINGS
         if not file.exists():
-            if (self.path / "manifest.json").exists() or (self.path / RESULTS).exists():
+            if has_manifest(self.path) or (self.path / RESULTS).exists():
                 raise RunRefused(f"{self.path} holds something else than an attack: give another --out")
             write_json(file, settings)
             return settings

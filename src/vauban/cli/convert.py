@@ -47,9 +47,10 @@ def convert(
     from vauban.errors import BadInput
     from vauban.formats import choice
     from vauban.report.numbers import percent
+    from vauban.runs.manifest import has_manifest
 
     target = to or choice.by_suffix(out)
-    of_run = (source / "manifest.json").is_file()
+    of_run = has_manifest(source)
     if of_run:
         given = [name for name, value in (("--from", from_), ("--threat", threat), ("--smoothing", smoothing)) if value]
         if given:

@@ -97,7 +97,7 @@ def reproduce(
     ] = None,
     piece: Annotated[list[str] | None, typer.Option(hidden=True, help="a run to make, beside others")] = None,
     parent: Annotated[int | None, typer.Option(hidden=True, help="the process to end with")] = None,
-    pack: Annotated[bool, typer.Option(help="gzip the votes of finished runs; verify reads them so")] = True,
+    pack: Annotated[bool, typer.Option(help="gzip finished runs, which every command reads so")] = True,
     device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:

@@ -142,10 +142,10 @@ def _refuse_folder_of_results(folder: Path) -> None:
     """Refuse a folder that vauban reproduce wrote, in which runs have folders of their own."""
     from vauban.errors import RunRefused
     from vauban.reproduce.steps import RUNS
-    from vauban.runs.manifest import FILE
+    from vauban.runs.manifest import FILE, has_manifest
 
-    within = sorted(file.parent for file in (folder / RUNS).glob(f"*/{FILE}"))
-    if within and not (folder / FILE).exists():
+    within = sorted(run for run in (folder / RUNS).glob("*") if has_manifest(run))
+    if within and not has_manifest(folder):
         count = "1 run is" if len(within) == 1 else f"{len(within)} runs are"
         raise RunRefused(f"{folder} is not a run: it has no {FILE}; {count} in {folder / RUNS}: verify {within[0]}")
 

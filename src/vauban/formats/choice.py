@@ -14,6 +14,7 @@ from vauban.formats import arrays, cohen, counts_text, dpa, tables
 from vauban.formats.results import Results, of_claims, of_counts, units
 from vauban.laws import law as law_of
 from vauban.laws.exact import ExactLaw
+from vauban.runs.manifest import has_manifest
 from vauban.specs import choose
 
 
@@ -96,7 +97,7 @@ def write(path: str | Path, results: Results, layout: str | None = None) -> tupl
     if name in ("rs4a", "dssn"):
         if place.is_file():
             raise BadInput(f"{path} is a file, and {name} is a folder of arrays: give another name")
-    elif (place.absolute().parent / "manifest.json").exists():
+    elif has_manifest(place.absolute().parent):
         raise BadInput(f"{path} lies in a run folder, whose files are not written here: give a name outside of it")
     elif place.is_dir() or not place.absolute().parent.is_dir():
         raise BadInput(f"{path} cannot be written: its folder must exist and it must not be a folder itself")

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import Lie, RunRefused
-from vauban.files import read_json
-from vauban.runs.manifest import FILE
+from vauban.runs.manifest import FILE, has_manifest, read_unchecked
 
 SCHEMA = 1
 KIND = "ensemble"
@@ -16,9 +15,9 @@ KIND = "ensemble"
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the ensemble in `folder`."""
     path = folder / FILE
-    if not path.is_file():
+    if not has_manifest(folder):
         raise RunRefused(f"{folder} has no {FILE}: it is not what a vauban poison command left")
-    manifest = read_json(path)
+    manifest = read_unchecked(folder)
     if "schema" not in manifest:
         raise Lie(f"{path} cannot be read as a manifest: it states no schema")
     if manifest.get("kind") != KIND:
@@ -31,6 +30,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def kind_of(folder: Path) -> str | None:
     """The kind that a folder's manifest states; None if there is no readable manifest."""
     try:
-        return read_json(folder / FILE).get("kind")
+        return read_unchecked(folder).get("kind")
     except Lie:
         return None

@@ -34,7 +34,7 @@ class Options:
     """How an entry is run. `only`: axis and value that a point of the grid must have; `printed`: train as the paper prints it in
     place of Vauban's own recipe; `settings`: fields of the recipe in place of the entry's; `inputs`: which ones are certified,
     and `votes`: how many are counted for each, in place of the entry's; `folder`: where its data are; `use`: runs made
-    elsewhere, by name; `networks`: a folder of trained networks that entries share; `pack`: gzip the votes of finished runs;
+    elsewhere, by name; `networks`: a folder of trained networks that entries share; `pack`: gzip finished runs;
     `say` is told of every step; `bar` makes a progress bar from a text, a total and its unit. `pieces`: the runs to make, by
     name, in a process beside others; it compares nothing. `make`: False compares what is there and makes nothing. Of agents:
     `jobs`, how many are trained at a time; `rl_seeds` and `rl_steps`, in place of the entry's. `given`: the entry as the
@@ -303,10 +303,12 @@ def _pack(step: Step, options: Options) -> None:
 
 
 def pack(run: Path) -> None:
-    """Gzip the votes and claims of a sealed run, which verify reads as they are; nothing else changes."""
+    """Gzip the manifest, votes and claims of a sealed run, which are read so everywhere; nothing else changes."""
+    from vauban.runs.manifest import FILE
     from vauban.runs.store import SEAL
 
-    for name in (str(name) for name in read_json(run / SEAL) if str(name).endswith(("s.jsonl", ".csv"))):
+    sealed = [str(name) for name in read_json(run / SEAL) if str(name).endswith(("s.jsonl", ".csv"))]
+    for name in (FILE, *sealed):
         plain = run / name
         if plain.is_file() and name != "extensions.jsonl":
             replace_file(run / f"{name}.gz", gzip.compress(plain.read_bytes(), 9, mtime=0))

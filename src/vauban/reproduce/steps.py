@@ -224,7 +224,7 @@ def _refuse_missing_looks(step: Step, run: Path) -> None:
     """Refuse a run that kept counts at n alone where the entry claims something at a smaller n."""
     from vauban.runs import manifest
 
-    settings = manifest.read(run).settings if (run / manifest.FILE).exists() else None
+    settings = manifest.read(run).settings if manifest.has_manifest(run) else None
     if settings is None or settings.keep != "last":
         return
     others = sorted(step.entry.claimed_votes() - {settings.n})
@@ -239,7 +239,7 @@ def _kept_by(run: Path) -> dict[str, Any]:
     """The setting `keep` of a run that has begun, which goes on with it whatever the entry says by now."""
     from vauban.runs import manifest
 
-    return {"keep": manifest.read(run).settings.keep} if (run / manifest.FILE).exists() else {}
+    return {"keep": manifest.read(run).settings.keep} if manifest.has_manifest(run) else {}
 
 
 def _inputs_of(step: Step) -> str:

@@ -41,14 +41,14 @@ def refuse_second_votes(folder: Path, sealed: Collection[str]) -> None:
         if path.name not in sealed and is_there(path):
             raise Lie(f"{path if path.exists() else packed(path)} exists, but the seal does not name it")
     if packed(folder / EXTENSIONS).exists():
-        raise Lie(f"{packed(folder / EXTENSIONS)} exists: of a run only votes and claims may be gzipped")
+        raise Lie(f"{packed(folder / EXTENSIONS)} exists: of a run only manifest, votes and claims may be gzipped")
 
 
 def refuse_packed_beside(folder: Path, names: Iterable[str]) -> None:
     """Refuse a file that is there both as it is and gzipped: which one is read is not for a reader to guess."""
     for path in (folder / name for name in names):
         if path.exists() and packed(path).exists():
-            raise Lie(f"{path} and {packed(path).name} both exist: a run has its votes and claims once")
+            raise Lie(f"{path} and {packed(path).name} both exist: a run has its manifest, votes and claims once")
 
 
 def check_numbers(path: Path, manifest: Manifest) -> None:
@@ -90,7 +90,7 @@ def check_commitment(path: Path, commitment: Any) -> None:
 
 def other_files(folder: Path, sealed: Collection[str]) -> tuple[str, ...]:
     """A sentence about the files that no seal names, if there are any."""
-    packable = (*VOTE_FILES, *(name for name in sealed if name.endswith(".csv")))
+    packable = (FILE, *VOTE_FILES, *(name for name in sealed if name.endswith(".csv")))
     own = {FILE, SEAL, SEED_FILE, PICTURE, *sealed, *(packed(folder / name).name for name in packable)}
     others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
     shown = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import canonical, differences, read_json, sha256
+from vauban.files import canonical, differences, packed, read_json, read_packed, sha256
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
@@ -303,12 +303,22 @@ def threat_entries(threat: Threat) -> dict[str, str]:
     return {key: getattr(threat, key) for key in ("name", "metric", "unit", "ball")}
 
 
+def has_manifest(folder: Path) -> bool:
+    """Whether a folder holds a manifest, as it is or gzipped."""
+    return (folder / FILE).is_file() or packed(folder / FILE).is_file()
+
+
+def read_unchecked(folder: Path) -> dict[str, Any]:
+    """The JSON of the manifest in a folder, of a run or an ensemble, as it is or gzipped."""
+    return read_json(folder / FILE, read_packed)
+
+
 def read_raw(folder: Path) -> dict[str, Any]:
     """The JSON of a run's manifest; a schema that this version does not read is refused."""
     path = folder / FILE
-    if not path.is_file():
+    if not has_manifest(folder):
         raise RunRefused(f"{folder} is not a run: it has no {FILE}")
-    raw = read_json(path)
+    raw = read_unchecked(folder)
     if raw.get("schema") not in (1, SCHEMA) or isinstance(raw["schema"], bool):
         raise RunRefused(f"{path} has schema {raw.get('schema')}; this version of Vauban reads schemas 1 and {SCHEMA}")
     return raw

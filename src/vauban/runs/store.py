@@ -34,7 +34,7 @@ from vauban.files import (
 from vauban.last_votes import LastVotes
 from vauban.methods import FixedMethod, Method
 from vauban.runs import manifest as manifests
-from vauban.runs.manifest import FILE, AnyManifest, Manifest, refuse_other
+from vauban.runs.manifest import FILE, AnyManifest, Manifest, has_manifest, refuse_other
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import NONCE_FILE, SYSTEM, Seed, SeedRequest, read_nonce, write_nonce
 from vauban.votes import Record, SampledVotes, VoteTable, checked_body, checked_line
@@ -208,7 +208,7 @@ class FolderStore:
 
     def __enter__(self) -> Self:
         check_folder(self.path)
-        if (self.path / FILE).exists():
+        if has_manifest(self.path):
             with ExitStack() as stack:
                 stack.enter_context(locked(self.path))
                 self.manifest = manifests.read(self.path)
@@ -274,7 +274,7 @@ class FolderStore:
 
     def _refuse_content(self) -> None:
         """Refuse a folder that is not empty, or in which another process began a run since this one looked."""
-        if (self.path / FILE).exists():
+        if has_manifest(self.path):
             raise RunRefused(
                 f"{self.path} was begun by another process just now: run the same command again to continue it"
             )

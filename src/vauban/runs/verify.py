@@ -250,7 +250,7 @@ def check_sealed(folder: Path, record: SealedRecord, unsealed: Collection[str] =
         )
     seal = record.seal(texts, sealed_picture(folder))
     check_seal(folder / SEAL, seal, unsealed)
-    folder_checks.refuse_packed_beside(folder, (*texts, *folder_checks.VOTE_FILES))
+    folder_checks.refuse_packed_beside(folder, (FILE, *texts, *folder_checks.VOTE_FILES))
     if record.manifest.schema == 1:
         return [*texts, *folder_checks.VOTE_FILES]
     folder_checks.refuse_second_votes(folder, seal)

@@ -102,7 +102,7 @@ class Batches:
         own = self._served.classifier if asked else {}
         if asked != own:
             return self._is_for_another(entry, f"of {asked}, not {own}")
-        begun = (entry.run / "manifest.json").exists()
+        begun = manifests.has_manifest(entry.run)
         threads = manifests.read(entry.run).compute.threads if begun else self._voting.threads
         if threads != self._voting.threads:
             return self._is_for_another(entry, f"whose workers have {threads} threads (OMP_NUM_THREADS, --workers)")

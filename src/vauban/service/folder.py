@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from vauban.errors import BadInput, CannotWrite, Incomplete, VaubanError
 from vauban.files import json_bytes, read_json, read_packed, replace_file, write_json
+from vauban.runs.manifest import has_manifest
 from vauban.runs.run import Run
 from vauban.runs.store import PICTURE, SEAL
 
@@ -133,7 +134,7 @@ class Entry:
 
     def opened(self) -> Any:
         """The run, finished or not; Incomplete before its first vote."""
-        if not (self.run / "manifest.json").exists():
+        if not has_manifest(self.run):
             raise Incomplete("this run has no votes yet: ask again in a moment")
         return Run.open(self.run)
 
@@ -142,7 +143,7 @@ class Entry:
         if not self.sealed:
             raise Incomplete("this run is not finished: its record is sealed when it is")
         found = [p for p in self.run.iterdir() if p.is_file() and not p.name.startswith(".") and p.name != PICTURE]
-        names = sorted({path.name.removesuffix(".gz") for path in found})  # votes may be packed
+        names = sorted({path.name.removesuffix(".gz") for path in found})  # all but the seal may be packed
         return {name: read_packed(self.run / name).decode() for name in names}
 
     def cancel(self) -> None:

@@ -38,9 +38,12 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Path:
-    """A copy of a run that Vauban 0.1 wrote."""
-    shutil.copytree(RESULTS / "cifar-dpa-50-runoff", tmp_path / "earlier")
-    return tmp_path / "earlier"
+    """A copy of a run that Vauban 0.1 wrote, with its manifest unpacked."""
+    run = Path(shutil.copytree(RESULTS / "cifar-dpa-50-runoff", tmp_path / "earlier"))
+    content = read_packed(run / "manifest.json")
+    (run / "manifest.json.gz").unlink()
+    (run / "manifest.json").write_bytes(content)
+    return run
 
 
 def change(run: Path, edit: Callable[[dict[str, Any]], Any], file: str = "manifest.json") -> None:

@@ -63,7 +63,7 @@ class WeightsFolder:
     @classmethod
     def begin(cls, folder: Path, manifest: dict[str, Any]) -> WeightsFolder:
         """Write the manifest to `folder`, or open the folder if it holds the same ensemble; another one is refused."""
-        if not (folder / manifests.FILE).exists():
+        if not manifests.has_manifest(folder):
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / manifests.FILE, manifest)
             return cls(folder, read_manifest(folder))

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import arrays_sha256, replace_file, write_json
+from vauban.files import arrays_sha256, json_bytes, replace_file, replace_packed
 from vauban.poisoning.votes import poisoning_manifest
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.votes.poisoning_manifest import PoisoningDataSection, PoisoningManifest
-from vauban.runs.manifest import FILE, refuse_other, refused_as_lies
+from vauban.runs.manifest import FILE, has_manifest, refuse_other, refused_as_lies
 from vauban.runs.store import CLAIMS, SEAL, SealedRecord, write_claims
 from vauban.runs.verify import check_sealed
 
@@ -101,14 +101,14 @@ class PoisoningRecord(SealedRecord):
 
 def refuse_other_run(folder: Path, manifest: PoisoningManifest) -> None:
     """Refuse a folder with a run that differs in its manifest, or that Vauban 0.1 wrote."""
-    if (folder / FILE).exists():
+    if has_manifest(folder):
         refuse_other(folder, poisoning_manifest.read(folder), manifest.raw)
 
 
 def finished_run(folder: Path, manifest: PoisoningManifest) -> PoisoningRecord | None:
     """The finished run of this manifest in a folder; None if there is none yet, and one that differs or is altered is refused."""
     refuse_other_run(folder, manifest)
-    if not all((folder / name).exists() for name in (FILE, BALLOTS, SEAL)):
+    if not (has_manifest(folder) and (folder / BALLOTS).exists() and (folder / SEAL).exists()):
         return None
     present = read_record(folder)
     check_sealed(folder, present)
@@ -124,7 +124,7 @@ def write_run(folder: Path, record: PoisoningRecord) -> PoisoningRecord:
         return present
     claims = record.claims()
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / FILE, record.manifest.raw)
+    replace_packed(folder / FILE, json_bytes(record.manifest.raw))
     packed = io.BytesIO()
     np.savez_compressed(packed, **record.arrays)  # type: ignore[arg-type]
     replace_file(folder / BALLOTS, packed.getvalue())
