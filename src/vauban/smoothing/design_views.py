@@ -97,7 +97,7 @@ _COUPLINGS: dict[str, type[_CyclicOffsets] | type[_GlobalOffsets] | type[_Permut
 }
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)  # several smoothings by turns use all of theirs in one batch
 def _tables(
     law: DesignLaw, shape: torch.Size, device: torch.device
 ) -> tuple[list[torch.Tensor], _CyclicOffsets | _GlobalOffsets | _Permutations]:
