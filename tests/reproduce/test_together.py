@@ -46,22 +46,23 @@ def test_an_entry_is_cut_into_its_runs(tmp_path: Path) -> None:
 
 def test_runs_of_one_network_are_one_piece(tmp_path: Path) -> None:
     options = Options(device="cuda")
-    band = pieces(find("band-mnist"), "band-mnist", tmp_path, options, [])
-    assert (len(band), {piece.begin for piece in band}) == (9, {None})
-    assert str(band[0]) == "band-mnist size-2,vote-threshold_0.3,validation and 3 more"
-    assert [word.split(",")[1] for word in band[0].words if word.startswith("--piece=")] == [
+    rows = pieces(find("row-mnist"), "row-mnist", tmp_path, options, [])
+    assert (len(rows), {piece.begin for piece in rows}) == (9, {None})
+    assert str(rows[0]) == "row-mnist size-2,vote-threshold_0.3,validation and 2 more"
+    assert [word.split(",")[1] for word in rows[0].words if word.startswith("--piece=")] == [
         "vote-threshold_0.3",
         "vote-threshold_0.2",
         "vote-threshold_0.4",
-        "vote-stride_1",
     ]
+    (together,) = pieces(find("band-mnist-sizes"), "band-mnist-sizes", tmp_path, options, [])
+    assert str(together) == "band-mnist-sizes size-2,vote-threshold_0.3 and 35 more"
     mine = pieces(parse("mine", ENTRY), "mine.toml", tmp_path, options, [])
     assert len(mine) == 3
     assert {piece.begin for piece in mine} == {
         tmp_path / "weights/begin-gaussian_sigma=0.1-mlp_width_16_depth_1.safetensors"
     }
-    assert [piece.entry for piece in in_turns([mine, band])[:5]] == ["mine", "band-mnist", "mine", "band-mnist", "mine"]
-    assert len(in_turns([mine, band])) == 12
+    assert [piece.entry for piece in in_turns([mine, rows])[:5]] == ["mine", "row-mnist", "mine", "row-mnist", "mine"]
+    assert len(in_turns([mine, rows])) == 12
 
 
 def test_no_two_pieces_train_the_weights_that_both_start_from(tmp_path: Path) -> None:

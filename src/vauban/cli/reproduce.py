@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "vauban reproduce --list",
     "vauban reproduce ablation-mnist --quick --out results/ablation-mnist-quick",
     "vauban reproduce ablation-cifar10 --only retained=75 --budget 10m --device cuda --out results/ablation-cifar10",
-    "vauban reproduce splitting-cifar10 flow-cifar10 --jobs 4 --budget 1h --device cuda --out results/reproduce",
+    "vauban reproduce ablation-cifar10 flow-cifar10 --jobs 4 --budget 1h --device cuda --out results/reproduce",
     "vauban reproduce my-experiment.toml --out results/mine",
     "vauban reproduce --table results/README.md --out results/reproduce",
 )

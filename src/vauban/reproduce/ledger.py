@@ -36,6 +36,7 @@ SECTIONS = {
     "Thesis, chapter 2: ablation": (
         "ablation-delta",
         "ablation-mnist",
+        "ablation-mnist-sweep",
         "ablation-cifar10",
         "ablation-cifar10-resnet50",
         "ablation-imagenet",
@@ -46,8 +47,6 @@ SECTIONS = {
     ),
     "Thesis, chapter 3: splitting, L1": (
         "splitting-cifar10-lattice",
-        "splitting-cifar10",
-        "splitting-cifar10-stability",
         "splitting-cifar10-sampled",
         "splitting-cifar10-offsets",
         "uniform-cifar10",
@@ -59,8 +58,6 @@ SECTIONS = {
         "fractional-half-cifar10-lattice",
         "fractional-half-cifar10-large-lattice",
         "fractional-third-cifar10-lattice",
-        "fractional-half-cifar10",
-        "fractional-half-cifar10-stability",
         "fractional-half-cifar10-forms",
         "fractional-baseline-cifar10",
         "fractional-imagenet",
