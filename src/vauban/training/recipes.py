@@ -92,9 +92,9 @@ _BEST = [
         "ablation",
         "cifar10",
         "resnet18",
-        "Fixed before 1,000 test pictures were read, of which 77.7 % are right and half withstand 8 pixels, with 75 retained ones "
-        "and 80 epochs; 150 epochs of cross-entropy alone on six numbers of retained pixels at once have 78.8 % and 7 of 400 "
-        f"(results/reproduce/ablation-cifar10). {_RATE}",
+        "Fixed before 1,000 test pictures were read, of which 77.7 % are right and half withstand 8 pixels, with 75 retained "
+        "ones and 80 epochs; 150 epochs of cross-entropy alone on six numbers of retained pixels at once have 78.8 % and 7 of "
+        f"400 (results/reproduce/ablation-cifar10). {_RATE}",
         _OWN,
         loss="consistency:weight=5,entropy=0.5",
     ),
@@ -111,7 +111,9 @@ _BEST = [
         "flow",
         "cifar10",
         "resnet18:mean=0.4914/0.4822/0.4465,std=0.2023/0.1994/0.2010",
-        _ON_TEST.format(found="a median radius of 0.00043 with 60 epochs on five sigma at once", where="reproduce/flow-cifar10"),
+        _ON_TEST.format(
+            found="a median radius of 0.00043 with 60 epochs on five sigma at once", where="reproduce/flow-cifar10"
+        ),
         _OWN,
         epochs=60,
         batch=512,
