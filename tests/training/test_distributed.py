@@ -86,7 +86,7 @@ def test_parts_of_a_batch_train_what_the_whole_does() -> None:
 
 def test_a_batch_is_shared_equally() -> None:
     with pytest.raises(BadInput, match="batch=20 on 3 processes with accumulate=2: give a multiple of 6, such as 24"):
-        Processes(0, 3).check_batch(20, 2)
+        Processes(0, 3).check_batch(20, 2, Gaussian(0.5))
 
 
 @pytest.mark.slow
