@@ -50,6 +50,20 @@ class Spec:
         return f"{self.name}:{pairs}" if pairs else self.name
 
 
+def one_alone(text: str) -> Spec:
+    """The spec of one smoothing; texts of several, which are for training, are refused.
+
+    >>> one_alone("gaussian:sigma=0.5").name
+    'gaussian'
+    """
+    if isinstance(text, str) and JOINT.strip() in text:
+        raise BadInput(
+            f"{text}: several smoothings are for training alone, as votes on their views prove nothing together: give one of "
+            f"them, such as {text.split(JOINT.strip())[0].strip()}"
+        )
+    return Spec.parse(text)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter a spec may carry: how its text is read, and its default (none: it must be given)."""

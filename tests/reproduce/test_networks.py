@@ -85,6 +85,11 @@ def test_one_network_for_all_values_of_an_axis(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("limit = 300", 'limit = 300\ntogether = ["size"]', "a list of axes of .grid. is needed, out of sigma"),
+        (
+            "limit = 300",
+            "limit = 300\ntogether = { sigma = [1.0, 0.5] }",
+            "trains for sigma = 1.0, 0.5, and the grid has 0.25",
+        ),
         ("limit = 300", 'limit = 300\ntogether = "sigma"', "a list of axes of .grid. is needed, out of sigma"),
         ('width=16,depth=1"', 'width=16,depth={sigma}"\ntogether = ["sigma"]', "together names sigma, and the model"),
     ],

@@ -1,10 +1,13 @@
 """Several smoothings by turns: every row is a view of its own smoothing, and nothing is certified with all of them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 import vauban as vb
 from vauban.errors import BadInput
+from vauban.laws import law
 from vauban.smoothing import Concave, Gaussian, Several, build
 from vauban.smoothing.several import one_alone, read
 
@@ -81,6 +84,18 @@ def test_nothing_is_certified_with_several() -> None:
             vb.SmoothedClassifier(torch.nn.Linear(2, 2), given, num_classes=2)
     with pytest.raises(BadInput, match="have no threat together"):
         Several(text.split(" | ")).threat  # noqa: B018
+
+
+@pytest.mark.parametrize("read_one", [law, build])
+def test_no_law_and_no_smoothing_is_read_from_several(read_one: Callable[[str], object]) -> None:
+    with pytest.raises(BadInput, match="several smoothings are for training alone, .* such as gaussian:sigma=0.25"):
+        read_one("gaussian:sigma=0.25 | gaussian:sigma=0.5")
+
+
+def test_several_of_several_take_equal_turns() -> None:
+    wanted = Several(["gaussian:sigma=0.25", "gaussian:sigma=0.5", "gaussian:sigma=1"])
+    assert read([Several(["gaussian:sigma=0.25", "gaussian:sigma=0.5"]), "gaussian:sigma=1"]).parts == wanted.parts
+    assert read(["gaussian:sigma=0.25 | gaussian:sigma=0.5", "gaussian:sigma=1"]).parts == wanted.parts
 
 
 def test_a_text_a_list_and_objects_are_read_alike() -> None:

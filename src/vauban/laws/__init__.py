@@ -8,7 +8,7 @@ from vauban.errors import BadInput
 from vauban.laws.exact import ExactLaw
 from vauban.laws.law import LAWS, AnyLaw, Law, register
 from vauban.registry import import_modules
-from vauban.specs import Spec, flag
+from vauban.specs import Spec, flag, one_alone
 
 __all__ = ["LAWS", "AnyLaw", "ExactLaw", "Law", "as_law", "law", "register", "sampled_law"]
 
@@ -20,7 +20,7 @@ def law(smoothing: str | Spec) -> AnyLaw:
 
     A smoothing with an exact and a sampled form gets the exact one unless the text says sampled=true.
     """
-    spec = Spec.parse(smoothing) if isinstance(smoothing, str) else smoothing
+    spec = one_alone(smoothing) if isinstance(smoothing, str) else smoothing
     forms = LAWS[spec.name]
     exact = len(forms) == 1 or not _sampled(spec)
     chosen = next((form for form in forms if form.exact == exact), forms[0])

@@ -113,6 +113,13 @@ def _check_together(entry: Entry) -> None:
             f"{entry.name}: together = {given!r}: a list of axes of [grid] is needed, out of {', '.join(entry.grid) or 'none'}, "
             "or a table of them with the values of each"
         )
+    for axis, values in entry.together.items():
+        left = [value for value in entry.grid[axis] if value not in values]
+        if left:
+            raise BadInput(
+                f"{entry.name}: together trains for {axis} = {', '.join(map(str, values))}, and the grid has {left[0]}: name its "
+                "values too"
+            )
     said = [entry.train.get("model", ""), *entry.train.get("settings", {}).values()]
     for axis in axes:
         if any(f"{{{axis}}}" in str(value) for value in said):

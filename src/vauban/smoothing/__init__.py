@@ -7,7 +7,7 @@ from typing import Any
 
 from vauban.registry import import_modules
 from vauban.smoothing.base import SMOOTHINGS, Smoothing, register
-from vauban.specs import Spec
+from vauban.specs import Spec, one_alone
 
 __all__ = ["SMOOTHINGS", "Smoothing", "build", "register"]
 
@@ -17,7 +17,7 @@ _MODULES = [module for key, module in sys.modules.copy().items() if key.startswi
 
 def build(spec: str | Spec) -> Smoothing:
     """Build a smoothing from its text form, for example `build("gaussian:sigma=0.5")`."""
-    parsed = Spec.parse(spec) if isinstance(spec, str) else spec
+    parsed = one_alone(spec) if isinstance(spec, str) else spec
     return SMOOTHINGS[parsed.name].from_spec(parsed)
 
 

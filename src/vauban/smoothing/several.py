@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vauban import specs
 from vauban.errors import BadInput
 from vauban.inputs import LEVELS
 from vauban.smoothing.base import SMOOTHINGS, Smoothing
@@ -33,7 +34,9 @@ class Several(Smoothing):
     """
 
     def __init__(self, parts: Iterable[Smoothing | str]):
-        self.parts = tuple(dict.fromkeys(one if isinstance(one, Smoothing) else _built(one) for one in parts))
+        built = [one if isinstance(one, Smoothing) else _built(one) for one in parts]
+        alone = (part for one in built for part in (one.parts if isinstance(one, Several) else (one,)))
+        self.parts: tuple[Smoothing, ...] = tuple(dict.fromkeys(alone))
         if not self.parts:
             raise BadInput("no smoothing is given: give one or more, such as gaussian:sigma=0.5")
         laws = [part.law for part in self.parts]
@@ -142,7 +145,9 @@ def read(given: Smoothing | str | Iterable[Smoothing | str]) -> Smoothing:
     """One smoothing, or several: objects or texts, in a list or as texts joined by " | "."""
     if isinstance(given, Smoothing):
         return given
-    listed = [text.strip() for text in given.split(JOINT.strip())] if isinstance(given, str) else list(given)
+    listed: list[Smoothing | str] = []
+    for one in [given] if isinstance(given, str) else given:
+        listed += [text.strip() for text in one.split(JOINT.strip())] if isinstance(one, str) else [one]
     if len(listed) == 1 and isinstance(listed[0], Smoothing):
         return listed[0]
     found = Several(listed)
@@ -153,10 +158,6 @@ def one_alone(given: Smoothing | str) -> Smoothing:
     """The smoothing, or that of the text, by which votes are counted; several have no law together and are refused."""
     if not isinstance(given, Smoothing | str):
         raise BadInput(f"smoothing {given!r}: a smoothing or its text is needed, for example gaussian:sigma=0.5")
-    found = read(given) if isinstance(given, str) else given
-    if isinstance(found, Several):
-        raise BadInput(
-            f"{found.spec}: several smoothings are for training alone, as votes on their views prove nothing together: give one "
-            f"of them, such as {found.parts[0].spec}"
-        )
-    return found
+    if isinstance(given, Several):
+        specs.one_alone(str(given.spec))
+    return _built(str(specs.one_alone(given))) if isinstance(given, str) else given

@@ -1,9 +1,12 @@
 """Poisoning run folders: what is written verifies, whatever is changed after the fact is noticed, and Vauban 0.1's are read."""
 
 import csv
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +193,34 @@ def test_changed_votes_are_lies(run: Path) -> None:
     verify_run(run)
     (run / "ballots.npz").unlink()
     with pytest.raises(Incomplete, match=r"has no ballots.npz"):
+        verify_run(run)
+
+
+def test_ballots_packed_by_lzma_are_read_and_damage_is_said(run: Path) -> None:
+    path = run / "ballots.npz"
+    with zipfile.ZipFile(path) as kept:
+        content = kept.read("counts.npy")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as packed:
+        packed.writestr("counts.npy", content)
+    verify_run(run)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        with suppress(BadInput, Lie):  # never an error of zipfile or lzma; names in headers may differ
+            assert verify_run(run).votes == 44
+
+
+@pytest.mark.parametrize("names", [("counts.npy", "counts"), ("counts", "counts.npy")])
+def test_two_arrays_that_numpy_gives_one_name_are_refused(run: Path, names: tuple[str, str]) -> None:
+    """Of `counts` and `counts.npy` one reader takes the first, another the second."""
+    forged = io.BytesIO()
+    np.save(forged, np.zeros_like(read_record(run).votes.counts))
+    with zipfile.ZipFile(run / "ballots.npz") as kept:
+        content = kept.read("counts.npy")
+    with zipfile.ZipFile(run / "ballots.npz", "w") as packed:
+        for name, some in zip(names, (forged.getvalue(), content), strict=True):
+            packed.writestr(name, some)
+    with pytest.raises(Lie, match="two arrays of one name"):
         verify_run(run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -176,9 +177,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         EOFError,
         KeyError,
         MemoryError,
+        RuntimeError,
         zipfile.BadZipFile,
         zlib.error,
-        NotImplementedError,
+        lzma.LZMAError,
     ) as problem:
         raise BadInput(
             f"{path} cannot be read ({problem}): numpy.savez(path, votes=…, labels=…, num_classes=…) writes what is needed"
@@ -188,7 +190,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _refuse_ambiguous(packed: zipfile.ZipFile) -> None:
     """Refuse an archive with a name twice, of which readers might take either, and one too large to hold votes."""
     entries = packed.infolist()
-    if len({entry.filename for entry in entries}) != len(entries):
+    if len({entry.filename.removesuffix(".npy") for entry in entries}) != len(entries):
         raise ValueError("it holds two arrays of one name")
     if sum(entry.file_size for entry in entries) > _LARGEST:
         raise ValueError(f"unpacked it has more than {_LARGEST >> 30} GiB")
