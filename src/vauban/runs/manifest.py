@@ -41,6 +41,7 @@ RESUMED_ANYWAY = ("data.spec", "versions", "model.kept_scores")
 
 M = TypeVar("M")
 
+_MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError, RecursionError, OSError)
 _LARGEST_INPUT, _MOST_CLASSES = 10**8, 10**6  # numbers in one input; classes
 
 
@@ -335,16 +336,7 @@ def refused_as_lies(says: str) -> Iterator[None]:
     """Raise as `Lie`, after the words `says`, what goes wrong inside because files are not what a run left."""
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        ArithmeticError,
-        MemoryError,
-        RecursionError,
-        OSError,
-    ) as problem:
+    except _MALFORMED as problem:
         if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
             raise
         raise Lie(f"{says} {problem}") from None
