@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from typing import Any
 
@@ -50,3 +50,28 @@ def sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def children_as_before() -> Iterator[None]:
+    """Context after which the end of a child process is handled as before it.
+
+    A torch loader with workers leaves a handler of its own for the rest of the process; with OpenVINO loaded, any child that ends
+    later (a `subprocess.run`) could then end the process by a segmentation fault.
+    """
+    before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    try:
+        yield
+    finally:
+        if before is not None and signal.getsignal(signal.SIGCHLD) is not before:
+            with suppress(ValueError):  # outside of the main thread, where torch sets none either
+                signal.signal(signal.SIGCHLD, before)
+                _let_torch_set_its_handler_again()
+
+
+def _let_torch_set_its_handler_again() -> None:
+    """Tell torch that its handler is gone: it sets one for the first loader alone, by which a dead worker is noticed at once."""
+    from torch.utils.data._utils import signal_handling
+
+    if hasattr(signal_handling, "_SIGCHLD_handler_set"):
+        signal_handling._SIGCHLD_handler_set = False

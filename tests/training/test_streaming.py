@@ -1,5 +1,6 @@
 """Training sets that are read when they are needed: loaders, pictures in files, items with random changes."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ def test_a_label_that_is_no_whole_number_is_refused_with_its_item(label: Any, wo
 @pytest.mark.parametrize("label", [1, np.int64(1), np.array([1]), torch.tensor(1), torch.tensor([1])], ids=repr)
 def test_whole_numbers_of_any_library_are_labels(label: Any) -> None:
     assert trained(Labelled(label), workers=0).finished
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="no such signal on Windows")
+def test_a_training_with_workers_leaves_no_handler_of_child_processes() -> None:
+    """torch sets one with the first loader that has workers, and leaves it."""
+    before = signal.getsignal(signal.SIGCHLD)
+    seen = []
+    data = torch_data.TensorDataset(torch.rand(8, 1, 4, 4), torch.arange(8) % 3)
+
+    def look(progress: object) -> None:
+        seen.append(signal.getsignal(signal.SIGCHLD))
+
+    for _ in range(2):  # torch sets it again for the second
+        train(convolution(), data, Gaussian(0.25), RECIPE, classes=3, workers=2, callbacks=[look])
+        assert signal.getsignal(signal.SIGCHLD) is before
+        assert seen
+        assert seen[0] is not before
+        seen.clear()
 
 
 def test_random_changes_of_items_repeat_after_a_resumption(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from vauban.certificates import UNIT_RANGE
 from vauban.data import Dataset
 from vauban.errors import BadInput
 from vauban.inputs import Inputs, prepare
+from vauban.interrupts import children_as_before
 from vauban.objects import Items
 from vauban.seed import Seed
 from vauban.smoothing import Smoothing
@@ -269,13 +270,14 @@ class Streamed:
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
-        for step, read in enumerate(loader, first):
-            x, y = self._checked(read, items, steps.keys(step))
-            if self.labels and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
-                raise BadInput(
-                    f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
-                )
-            yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+        with children_as_before():
+            for step, read in enumerate(loader, first):
+                x, y = self._checked(read, items, steps.keys(step))
+                if self.labels and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
+                    raise BadInput(
+                        f"labels from {int(y.min())} to {int(y.max())}: labels below classes={self.classes} are needed"
+                    )
+                yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
 def source_of(
