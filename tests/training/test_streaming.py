@@ -128,7 +128,7 @@ def test_a_training_with_workers_leaves_no_handler_of_child_processes() -> None:
     """torch sets one with the first loader that has workers, and leaves it."""
     before = signal.getsignal(signal.SIGCHLD)
     seen = []
-    data = torch_data.TensorDataset(torch.rand(8, 1, 4, 4), torch.arange(8) % 3)
+    data = torch_data.TensorDataset(torch.rand(8, 1, 8, 8), torch.arange(8) % 3)
 
     def look(progress: object) -> None:
         seen.append(signal.getsignal(signal.SIGCHLD))
