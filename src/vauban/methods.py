@@ -167,7 +167,7 @@ class Method(ABC):
 
     @abstractmethod
     def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
-        """The method of another claim from the same votes (other k, alpha or bounds, a law with another bound), or a refusal."""
+        """The method of another claim from the same votes (k, alpha, bounds, label, a law with another bound), or a refusal."""
 
 
 def method_for(
@@ -263,7 +263,7 @@ class FixedMethod(SampledMethod):
             raise Incomplete(f"no input has {look} votes yet: run the same certify command again to continue")
         certs = derive(
             np.stack(list(found.values())),
-            votes.labels(where),
+            votes.labels(where, given=self.settings.label == "given"),
             self.law,
             k=self.settings.k,
             alpha=self.settings.alpha,
@@ -277,7 +277,8 @@ class FixedMethod(SampledMethod):
         bounds = changes.get("bounds") or (s.bounds if k == s.k else default_bounds(k))
         alpha = check_alpha(changes.get("alpha", s.alpha))
         assert isinstance(law, Law)
-        return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha))
+        label = changes.get("label", s.label)
+        return replace(self, law=law, settings=replace(s, k=k, bounds=bounds, alpha=alpha, label=label))
 
 
 @dataclass(frozen=True)
@@ -388,6 +389,7 @@ class ExactMethod(Method):
         return certs.about(votes.index, votes.truth, where)
 
     def changed(self, law: AnyLaw, changes: dict[str, Any]) -> Method:
-        refuse_sampled_settings(str(law.spec), **{key: value for key, value in changes.items() if key != "k"})
-        k = check_k(changes.get("k", self.settings.k), self.num_classes)
-        return replace(self, law=law, settings=replace(self.settings, k=k))
+        asked = {"k": self.settings.k, "label": self.settings.label} | changes
+        k, label = check_k(asked.pop("k"), self.num_classes), str(asked.pop("label"))
+        refuse_sampled_settings(str(law.spec), **asked)
+        return replace(self, law=law, settings=replace(self.settings, k=k, label=label))

@@ -151,9 +151,9 @@ class SampledVotes:
             return None if chosen is None else int(chosen.argmax())
         return None if self.truth is None else int(self.truth[position])
 
-    def labels(self, positions: Sequence[int]) -> Counts:
-        """The labels that are certified at these positions [n]."""
-        found = [self.label(position) for position in positions]
+    def labels(self, positions: Sequence[int], given: bool = False) -> Counts:
+        """The labels that are certified at these positions [n]. `given`: the true ones, whatever votes chose."""
+        found = [int(self.truth[p]) if given and self.truth is not None else self.label(p) for p in positions]
         if None in found:
             raise ValueError(f"input {self.index[positions[found.index(None)]]} has no label to certify")
         return np.array(found, dtype=np.int64)

@@ -27,7 +27,8 @@ from vauban.reproduce.entry import find
 from vauban.reproduce.inputs import chosen_inputs
 from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
-from vauban.reproduce.steps import Step, certify, train, use
+from vauban.reproduce.steps import Step, certify, train
+from vauban.reproduce.using import use
 from vauban.runs.verify import verify_run
 
 pytest.importorskip("matplotlib")

@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import vauban as vb
+from vauban.certificates import derive
 from vauban.cli import app
 from vauban.errors import BadInput
 
@@ -134,3 +135,63 @@ def test_where_there_is_one_look_or_none_all_looks_are_refused(
         with pytest.raises(BadInput, match="all looks at once"):
             vb.Run.open(tmp_path / smoothing[0]).certificates(all_looks=True)
         assert vb.Run.open(tmp_path / smoothing[0]).certificates().notes == ()
+
+
+@pytest.fixture
+def voted(half_spaces: Model, tmp_path: Path) -> Path:
+    """A run whose labels votes chose, with true labels of which one differs from the answer."""
+    smoothed = vb.SmoothedClassifier(half_spaces, "gaussian:sigma=0.5", num_classes=3)
+    smoothed.certify(X, [0, 0, 2, 1, 2], n=1_000, n0=50, alpha=0.05, seed=3, out=tmp_path / "voted")
+    return tmp_path / "voted"
+
+
+def test_given_labels_are_certified_from_the_votes_of_labels_that_votes_chose(voted: Path) -> None:
+    run = vb.Run.open(voted)
+    own = run.certificates()
+    certs = run.certificates(label="given", k=2, alpha=0.001, bounds="simuem")
+    assert certs.truth is not None
+    assert certs.label.tolist() == certs.truth.tolist() != own.label.tolist()
+    from_counts = derive(
+        own.counts, certs.truth, own.law, k=2, alpha=0.001, bounds="simuem", deviation=run.record.method.deviation
+    )
+    assert np.array_equal(certs.radius, from_counts.radius, equal_nan=True)
+    assert certs.summary([0.1])["labels"] == "given"
+    assert "of the given labels) besides the run's own (top 1" in certs.notes[0]
+    assert own.notes == run.certificates(label="votes").notes == ()
+
+
+@pytest.mark.parametrize("asked", [{"label": "given"}, {"label": "given", "alpha": 0.05, "bounds": "binocp"}])
+def test_a_claim_about_other_labels_costs_its_own_alpha(voted: Path, asked: dict[str, Any]) -> None:
+    """The bound of another label is another event, so that no alpha is inside the other."""
+    assert "fail with probability at most 0.1, the sum" in vb.Run.open(voted).certificates(**asked).notes[0]
+
+
+def test_labels_are_refused_that_nothing_chose_or_gave(
+    half_spaces: Model, folder: Path, voted: Path, tmp_path: Path
+) -> None:
+    smoothed = vb.SmoothedClassifier(half_spaces, "gaussian:sigma=0.5", num_classes=3)
+    smoothed.certify(X, n=1_000, seed=3, out=tmp_path / "unlabelled")
+    smoothed.certify(X, TRUTH, n=1_000, label="votes", stop="target:radius=0.1", seed=3, out=tmp_path / "stopped")
+    for path, label, why in (
+        (folder, "votes", "cast no uncounted votes"),
+        (folder, "both", "'given' or 'votes'"),
+        (tmp_path / "unlabelled", "given", "no true labels"),
+        (tmp_path / "stopped", "given", "votes stopped for one claim cannot prove another"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            vb.Run.open(path).certificates(label=label)
+    counts = tmp_path / "counts.txt"
+    counts.write_text("990 10 0\n")
+    assert "belongs to a run folder" in claim(counts, "--smoothing", "gaussian:sigma=0.5", "--label", "given", code=2)
+    assert "given labels" in claim(voted, "--label", "given")
+
+
+def test_exact_runs_certify_given_labels_and_the_winner_from_the_same_votes(half_spaces: Model, tmp_path: Path) -> None:
+    smoothed = vb.SmoothedClassifier(half_spaces, "splitting:sigma=0.3", num_classes=3)
+    truth = [0, 0, 2, 1, 2]
+    for label, other in (("given", "votes"), ("votes", "given")):
+        own = smoothed.certify(X, truth, label=label, out=tmp_path / label)
+        assert vb.Run.open(tmp_path / label).certificates() == own
+        found = vb.Run.open(tmp_path / label).certificates(label=other)
+        assert found == smoothed.certify(X, truth, label=other)
+        assert found.notes == ()

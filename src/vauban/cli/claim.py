@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @example(
     "vauban claim runs/mnist -k 3 --bounds simuem --out claims.csv",
     "vauban claim runs/mnist --threat l0",
+    "vauban claim runs/mnist -k 3 --label given",
     "vauban claim runs/mnist --all-looks",
     "vauban claim runs/band --patch 28x2 --out standing.csv",
     "vauban claim counts.txt --smoothing gaussian:sigma=0.5 -k 3 --alpha 0.001 --bounds simuem",
@@ -42,6 +43,10 @@ def claim(
     alpha: Annotated[float | None, typer.Option(help="failure probability per input [the run's, or 0.001]")] = None,
     bounds: common.BoundsOption = None,
     n: Annotated[int | None, typer.Option("-n", help="use only the first n votes, at one of the run's looks")] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="given: certify the true labels, where the run's own claim is about labels that votes chose"),
+    ] = None,
     all_looks: Annotated[
         bool,
         typer.Option(
@@ -102,14 +107,16 @@ def claim(
         check_out(out)
     if is_poisoning(votes):
         unused = {"--alpha": alpha, "--bounds": bounds, "-n": n, "--threat": threat, "--shape": shape, "--patch": patch}
-        unused |= {"--all-looks": all_looks or None}
+        unused |= {"--all-looks": all_looks or None, "--label": label}
         claim_votes(votes, smoothing, k, shown_radii, out, json, unused)
         return
     sides: Sequence[int] | None
     if votes.is_dir():
         run = Run.open(votes)
         certs, sides = (
-            run.certificates(k=k, alpha=alpha, bounds=bounds, n=n, smoothing=smoothing, all_looks=all_looks),
+            run.certificates(
+                k=k, alpha=alpha, bounds=bounds, n=n, label=label, smoothing=smoothing, all_looks=all_looks
+            ),
             run.manifest.data.shape,
         )
         if n is None and len(certs) < len(run):
@@ -124,6 +131,10 @@ def claim(
         if n is not None or all_looks:
             raise BadInput(
                 "-n and --all-looks speak of looks of a run; a text file of counts has only its full number of votes"
+            )
+        if label is not None:
+            raise BadInput(
+                f"--label {label} belongs to a run folder; a text file has the label of each row: leave it out"
             )
         sides = None if shape is None else read_shape(shape)
         noise = law(smoothing).without_determinism()  # counts do not say whether a view always has the same vote

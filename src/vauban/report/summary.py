@@ -55,7 +55,7 @@ def summarised(certs: Certificates, radii: ArrayLike, rho: float, method: str) -
         "bounds": certs.bounds,
         "threat": certs.threat.name,
         "exact": certs.exact,
-        "labels": "given" if certs.record is None else certs.record.manifest.settings.label,
+        "labels": "given" if certs.record is None else certs.record.method.settings.label,
         "votes_per_input": certs.votes_per_input,
         "base_accuracy": certs.base_accuracy,
         "clean_accuracy": certs.clean_accuracy,

@@ -119,7 +119,7 @@ class Opened:
         self._runs: dict[Any, Any] = {}
 
     def claims(self, step: Step, changes: Mapping[str, Any]) -> Claims:
-        """The certificates of a step's run, with these changes of k, n, alpha, bounds or threat."""
+        """The certificates of a step's run, with these changes of k, n, alpha, bounds, labels or threat."""
         asked = {key: value.format(**step.point) if isinstance(value, str) else value for key, value in changes.items()}
         key = (step.run, *sorted((name, str(value)) for name, value in asked.items()))
         if key not in self._claims:
@@ -127,6 +127,8 @@ class Opened:
                 self._runs[step.run] = Run.open(step.run)
             if asked.get("mass") == "inputs":
                 asked["mass"] = self._data(step)
+            if "labels" in asked:
+                asked["label"] = asked.pop("labels")
             self._claims[key] = self._runs[step.run].certificates(**asked)
         return self._claims[key]
 
@@ -151,7 +153,7 @@ def _rows(one: Published, steps: Sequence[Step], opened: Opened) -> list[Compare
     for (published, radius, at), x in zip(one.rows(), one.x or (None,), strict=True):
         fitting = [s for s in steps if s.part == one.part and _fits(s.point, at)]
         found = _best(one, fitting, opened, radius)
-        said = [f"{key} = {value}" for key, value in {**at, **one.claim}.items()]
+        said = one.setting(at)
         said += [f"radius {asked_radius(radius)}"] if one.what == "certified" else []
         said += [one.part] if one.part != "test" else []
         spread = None

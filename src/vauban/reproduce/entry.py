@@ -21,14 +21,16 @@ from vauban.reproduce.checking import (
     refuse_unknown,
     refuse_unlike_a_table,
 )
+from vauban.reproduce.sharing import with_votes_of
 from vauban.specs import Spec
 
 WHAT = ("certified", "median", "predicted", "clean", "base", "attack-median", "under-attack")
 """Quantities that are compared: certified accuracy at a radius, median radius, accuracy with abstentions as errors, accuracy of
 the most voted label, accuracy of the base classifier on views; of attacks their median distance and the accuracy under them."""
 
-CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass")
-"""What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs."""
+CLAIM_KEYS = ("k", "n", "alpha", "bounds", "threat", "smoothing", "aggregate", "mass", "labels")
+"""What a claim can be derived for from votes that are there; mass = "inputs" takes the masses of the run's inputs, and
+labels = "given" the true labels where the run's own claims are about labels that votes chose."""
 
 _BEGIN_KEYS = {"recipe", "smoothing", "settings"}
 _TRAIN_KEYS = {
@@ -84,6 +86,10 @@ class Published:
     part: str = "test"
     who: str = ""
 
+    def setting(self, at: Mapping[str, Any]) -> list[str]:
+        """What is compared, in words: values of axes, and what is claimed; an entry's note says whose labels."""
+        return [f"{key} = {value}" for key, value in {**at, **self.claim}.items() if key != "labels"]
+
     def rows(self) -> Iterator[tuple[float | None, float, dict[str, Any]]]:
         """Every number with its radius and the values of axes that it is about."""
         for x, y in zip(self.x or (None,), self.y, strict=True):
@@ -126,6 +132,7 @@ class Entry:
     needs: str = ""
     note: str = ""
     elsewhere: str = ""
+    votes_of: str = ""
     published: tuple[Published, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
@@ -246,6 +253,7 @@ def parse(name: str, text: str) -> Entry:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise BadInput(f"{name}: this is no TOML ({problem})") from None
+    said = with_votes_of(name, said)
     known = {one.name for one in fields(Entry)} - {"name", "pictures"} | {"picture"}
     refuse_unknown(name, said, known)
     for key in ("title", "source"):

@@ -21,6 +21,7 @@ SECTIONS = {
     "Gaussian noise, L2 and top k": ("gaussian-cifar10", "gaussian-imagenet"),
     "Ablation, L0 and top k": (
         "ablation-cifar10-top-k",
+        "ablation-cifar10-retained",
         "ablation-imagenet-top-k",
         "gaussian-cifar10-as-l0",
         "discrete-cifar10",
@@ -226,15 +227,21 @@ def _kept(entry: Entry, one: Published, rows: Sequence[Compared]) -> list[Compar
     if done:
         return list(rows) if one.over == "radius" else done
     part = "test" if any(other.part == "test" for other in entry.published) else "validation"
-    if one.part != part or any(str(entry.grid[axis][0]) != str(value) for axis, value in one.at.items()):
+    if one.part != part or any(_first_named(entry, axis) != str(value) for axis, value in one.at.items()):
         return []
     axis = one.over if one.over != "radius" else None
     return [row for row in rows if axis is None or str(row.x) == str(entry.grid[axis][0])]
 
 
+def _first_named(entry: Entry, axis: str) -> str:
+    """The first value of an axis that a published number is at, in the order of the grid."""
+    named = {str(one.at[axis]) for one in entry.published if axis in one.at}
+    return next((str(value) for value in entry.grid[axis] if str(value) in named), "")
+
+
 def _named(one: Published, rows: Sequence[Compared], between: str = " / ") -> str:
     """What a line is about, with its radii or the values of its axis."""
-    said = [f"{key} = {value}" for key, value in {**one.at, **one.claim}.items()]
+    said = one.setting(one.at)
     if one.over == "radius":
         said.append("radius " + between.join(asked_radius(row.radius) for row in rows))
     else:

@@ -49,9 +49,10 @@ def commands_of_runs(entry: Entry, options: Options, steps: Collection[Step]) ->
     for only, seeds in covering(entry.points(), [(step.point, step.seed) for step in made]):
         words = [*_only(only), *(["--seeds", str(seeds)] if seeds > 1 else [])]
         for step in made:
-            if step.used is not None and step.seed < seeds and matches(step.point, only):
+            if step.used is not None and not step.takes_shared and step.seed < seeds and matches(step.point, only):
                 words += ["--use", f"{step.name}=FOLDER/{read_json(step.out / USED)[step.name]}"]
-        commands.append(_command(entry, options, words))
+        shared = any(step.takes_shared and matches(step.point, only) for step in made)
+        commands.append(_command(entry, options, words, entry.votes_of if shared else ""))
     return commands
 
 
@@ -118,7 +119,9 @@ def _fixed(options: Options) -> list[str]:
     return said + (["--steps", str(options.rl_steps)] if options.rl_steps else [])
 
 
-def _command(entry: Entry, options: Options, more: Sequence[str]) -> str:
+def _command(entry: Entry, options: Options, more: Sequence[str], votes_of: str = "") -> str:
+    """The command that makes an entry; `votes_of`: with the one whose votes it takes, both in one folder."""
     folder = [] if options.folder is None else ["--data-folder", str(options.folder)]
-    words = ["vauban", "reproduce", options.given or entry.name, *_fixed(options), *folder, *more]
+    names = [*([votes_of] if votes_of else []), options.given or entry.name]
+    words = ["vauban", "reproduce", *names, *_fixed(options), *folder, *more]
     return f"{shlex.join(words)} --out FOLDER"

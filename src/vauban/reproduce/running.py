@@ -25,6 +25,7 @@ from vauban.reproduce.networks import shared
 from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
 from vauban.reproduce.steps import Step
 from vauban.reproduce.timing import Ledger
+from vauban.reproduce.using import use
 
 ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
 
@@ -99,7 +100,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
 
         return _budgeted(out, options, learn, lambda: learning.finish(made, out, options))
     with in_turn(out / doing.USED):
-        doing.use([Step(made, out, point) for point in made.points()], options.use)
+        use([Step(made, out, point) for point in made.points()], options.use)
     listed, ledger = steps_of(made, out, options), Ledger(out / LEDGER)
     if options.pieces:
         known = [step.name for step in listed]

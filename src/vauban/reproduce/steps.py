@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os.path
 import re
 import shlex
 import signal
@@ -15,10 +14,8 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vauban.errors import BadInput, Incomplete, RunRefused, VaubanError
-from vauban.files import in_turn, read_json, sha256, write_json
+from vauban.files import in_turn, read_json, sha256
 from vauban.interrupts import sigterm_as_interrupt
 from vauban.reproduce.entry import Entry
 from vauban.reproduce.inputs import check_inputs, chosen_inputs, filled_in
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 RUNS, WEIGHTS, USED, PREPARED = "runs", "weights", "used.json", "prepared"
 BEGIN = "begin"
 """The part of a training that other trainings start from; it certifies nothing."""
-_SETTINGS = ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep")
+SETTINGS = ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep")
 _TAKE_A_DEVICE = ("train", "certify", "attack", "poison", "rl")
 
 
@@ -60,6 +57,16 @@ class Step:
         file = self.out / USED
         said = read_json(file).get(self.name) if file.exists() else None
         return None if said is None else self.out / said
+
+    @property
+    def shared(self) -> Path:
+        """Where its run lies if the entry whose votes it takes was made beside this one."""
+        return self.out.resolve().parent / self.entry.votes_of / RUNS / self.name
+
+    @property
+    def takes_shared(self) -> bool:
+        """Whether it has its votes from there."""
+        return bool(self.entry.votes_of) and self.used is not None and self.used.resolve() == self.shared
 
     @property
     def run(self) -> Path:
@@ -205,22 +212,22 @@ def certify(step: Step, device: str, progress: bool) -> bool:
     from vauban.smoothed import SmoothedClassifier
     from vauban.smoothing import build
 
-    _refuse_missing_looks(step, step.run)
+    refuse_missing_looks(step, step.run)
     if step.sealed:
         return False
     given = step.entry.certify
-    inputs = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step))
+    inputs = chosen_inputs(str(given.get("data", step.entry.data)), inputs_of(step))
     base = load_model(step.weights, None, device)
     options = {key: given[key] for key in ("precision", "rows") if key in given}
     if given.get("compile") and device.startswith("cuda"):
         options["compile"] = True
     smoothed = SmoothedClassifier(base, build(step.smoothing), num_classes=inputs.num_classes, device=device, **options)
-    settings = {key: given[key] for key in _SETTINGS if key in given} | _kept_by(step.run)
+    settings = {key: given[key] for key in SETTINGS if key in given} | _kept_by(step.run)
     smoothed.certify(inputs, out=step.run, progress=progress, **settings)
     return True
 
 
-def _refuse_missing_looks(step: Step, run: Path) -> None:
+def refuse_missing_looks(step: Step, run: Path) -> None:
     """Refuse a run that kept counts at n alone where the entry claims something at a smaller n."""
     from vauban.runs import manifest
 
@@ -242,7 +249,7 @@ def _kept_by(run: Path) -> dict[str, Any]:
     return {"keep": manifest.read(run).settings.keep} if manifest.has_manifest(run) else {}
 
 
-def _inputs_of(step: Step) -> str:
+def inputs_of(step: Step) -> str:
     inputs = step.entry.choose["inputs"] if step.part == "validation" else step.entry.certify.get("inputs", "")
     return filled_in(str(inputs), step.point)
 
@@ -257,60 +264,13 @@ def refuse_bad_settings(entry: Entry) -> None:
     if entry.kind != "runs":
         return
     spec = str(entry.certify.get("data", entry.data))
-    for text in {_inputs_of(Step(entry, Path(), point)): None for point in entry.points()}:
+    for text in {inputs_of(Step(entry, Path(), point)): None for point in entry.points()}:
         check_inputs(spec, text)
     some = load_some(with_split(spec, "test"), 1, 1)
-    asked = {key: entry.certify[key] for key in _SETTINGS if key in entry.certify}
+    asked = {key: entry.certify[key] for key in SETTINGS if key in entry.certify}
     for step in (Step(entry, Path(), point) for point in entry.points()):
         law = build(step.smoothing).law
         method_for(CertifySettings.of(law, some.num_classes, **asked), law, some.num_classes, some.images.shape[1:])
-
-
-def _refuse_unlike(step: Step, folder: Path) -> None:
-    """Refuse a run that was made with another smoothing, other inputs or other settings than a step makes it with."""
-    from vauban.methods import CertifySettings
-    from vauban.runs.manifest import Manifest
-    from vauban.runs.run import Run
-    from vauban.smoothing import build
-
-    if step.entry.kind != "runs":
-        return
-    found, given = Run.open(folder).manifest, step.entry.certify
-    if not isinstance(found, Manifest):
-        raise BadInput(f"--use {step.name}={folder}: this is a run about poisoning, and this entry smooths inputs")
-    inputs, smoothing = chosen_inputs(str(given.get("data", step.entry.data)), _inputs_of(step)), build(step.smoothing)
-    asked = {key: given[key] for key in _SETTINGS if key in given}
-    settings = CertifySettings.of(smoothing.law, inputs.num_classes, **asked)
-    pairs = {"smoothing": (str(smoothing.spec), str(found.smoothing))}
-    pairs |= {key: (getattr(settings, key), getattr(found.settings, key)) for key in _SETTINGS if key != "keep"}
-    for key, (ours, theirs) in pairs.items():
-        if ours != theirs:
-            raise BadInput(f"--use {step.name}={folder}: {key} is {theirs} there, and {ours} here: make this run anew")
-    _refuse_missing_looks(step, folder)
-    labels = None if inputs.labels is None else np.asarray(inputs.labels).tolist()
-    about = (list(found.data.index), found.data.label, tuple(found.data.shape))
-    if about != (inputs.index.tolist(), labels, tuple(inputs.images.shape[1:])):
-        raise BadInput(f"--use {step.name}={folder}: it is about other inputs than this entry: make this run anew")
-
-
-def use(steps: Sequence[Step], given: Mapping[str, Path]) -> None:
-    """Keep in the folder of the results which runs were made elsewhere; a folder without a finished run of this kind is refused,
-    and so is one of an earlier call that is not there any more."""
-    from vauban.runs.store import SEAL
-
-    known = {step.name: step for step in steps}
-    for name, folder in given.items():
-        if name not in known:
-            raise BadInput(f"--use {name}={folder}: this entry has the runs {', '.join(known)}")
-        if not (folder / SEAL).exists():
-            raise BadInput(f"--use {name}={folder}: this is no finished run folder, which has a {SEAL}")
-        _refuse_unlike(known[name], folder)
-        out = known[name].out
-        kept = read_json(out / USED) if (out / USED).exists() else {}
-        write_json(out / USED, {**kept, name: Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()})
-    for step in steps:
-        if step.used is not None and not (step.used / SEAL).exists():
-            raise BadInput(f"{step.used}, which {step.out / USED} names, is not there: give --use {step.name}=FOLDER")
 
 
 def run_commands(step: Step, device: str, quiet: bool = False) -> bool:

@@ -84,12 +84,15 @@ class Run(OpenedRun):
         alpha: float | None = None,
         bounds: str | None = None,
         n: int | None = None,
+        label: str | None = None,
         threat: str | None = None,
         smoothing: str | None = None,
         all_looks: bool = False,
         mass: Any = None,
     ) -> Certificates:
         """Certificates for every input that has enough votes; other k, alpha, bounds or an earlier look n cost no votes.
+
+        `label`: "given" certifies the true labels of a run whose own claim is about labels that votes chose.
 
         Choose n, k, alpha and bounds before you look: with other settings than the manifest's this is a second claim, and
         `notes` of the result say with what probability it and the run's own fail together. The best of several settings fails
@@ -101,7 +104,7 @@ class Run(OpenedRun):
         same views with another bound, such as laplace:sigma=0.5,bound=lecuyer. Exact runs have no alpha, bounds or looks; a
         sequential run proves only the claim that it was stopped for.
         """
-        changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n}
+        changes = {"k": k, "alpha": alpha, "bounds": bounds, "n": n, "label": label}
         asked = {key: value for key, value in changes.items() if value is not None}
         certs = derived(self.record, asked, smoothing, all_looks)
         if threat is None:

@@ -14,7 +14,7 @@ from vauban.certificates import Certificates
 from vauban.errors import BadInput
 from vauban.laws.from_counts import radii_of_looks
 from vauban.laws.law import Law
-from vauban.methods import CertifySettings, FixedMethod
+from vauban.methods import LABELS, CertifySettings, FixedMethod
 from vauban.runs.store import RunRecord, extensions_of
 from vauban.votes import SampledVotes
 
@@ -26,11 +26,28 @@ CHOOSE_FIRST = (
 def derived(record: RunRecord, changes: dict[str, Any], smoothing: str | None, all_looks: bool) -> Certificates:
     """The claims of a run for these changes of its settings, with notes on what they cost besides the run's own."""
     own = record.manifest.settings
+    _refuse_other_labels(record, changes.get("label", own.label))
     if all_looks:
         certs, looks = _at_all_looks(record, changes, smoothing), own.looks()
     else:
         certs, looks = record.changed(dict(changes), smoothing), [changes.get("n", own.n or 0)]
     return with_notes(record, certs, looks)
+
+
+def _refuse_other_labels(record: RunRecord, label: str) -> None:
+    """Refuse labels that no vote chose before the votes were counted, or that were not given before."""
+    own = record.manifest.settings
+    if label not in LABELS:
+        raise BadInput(f"label={label!r}: 'given' or 'votes' is needed")
+    if label == own.label:
+        return
+    if label == "given" and record.manifest.data.label is None:
+        raise BadInput("label=given: the inputs of this run have no true labels in its manifest; leave label out")
+    if label == "votes" and own.stop is not None:
+        raise BadInput(
+            "label=votes: this run certifies given labels and cast no uncounted votes that choose others; leave label out, or "
+            "certify again with label=votes"
+        )
 
 
 def with_notes(record: RunRecord, certs: Certificates, looks: list[int]) -> Certificates:
@@ -80,13 +97,14 @@ def _notes(record: RunRecord, certs: Certificates, looks: list[int]) -> tuple[st
             f"one claim at all {len(looks)} looks at once ({listed} votes): alpha / {len(looks)} at each, and for each input the "
             "largest radius of any"
         )
-    said, asked = (own.k, own.alpha, own.bounds), (certs.k, certs.alpha, certs.bounds)
+    labels = record.method.settings.label if certs.record is None else certs.record.method.settings.label
+    said, asked = (own.k, own.alpha, own.bounds, own.label), (certs.k, certs.alpha, certs.bounds, labels)
     if looks == [own.n] and asked == said:
         return tuple(notes)
     doublings = claimed_looks(record)
     if len(looks) == 1 and looks[0] in doublings and asked == said:
         return (*notes, _cost_of_extension(own, doublings, looks[0]))
-    return (*notes, _cost(own, doublings, certs, looks))
+    return (*notes, _cost(own, doublings, certs, looks, labels))
 
 
 def claimed_looks(record: RunRecord) -> list[int]:
@@ -111,16 +129,16 @@ def _cost_of_extension(own: CertifySettings, doublings: list[int], look: int) ->
     )
 
 
-def _cost(own: CertifySettings, doublings: list[int], certs: Certificates, looks: list[int]) -> str:
-    """What a second claim costs together with the run's own, at n and at its doublings.
+def _cost(own: CertifySettings, doublings: list[int], certs: Certificates, looks: list[int], labels: str) -> str:
+    """What a second claim, about these labels, costs together with the run's own, at n and at its doublings.
 
-    Bounds of one kind on the same votes hold for every k at once, and those at the smaller alpha hold wherever those at the
-    larger do; so both claims fail no more often than the one at the larger alpha. Otherwise their alphas add up.
+    Bounds of one kind for one label on the same votes hold for every k at once, and those at the smaller alpha hold wherever
+    those at the larger do; so both claims fail no more often than the one at the larger alpha. Otherwise their alphas add up.
     """
     from vauban.report.numbers import total
 
     votes = f"{looks[-1]:,} votes" if len(looks) == 1 else "all looks"
-    nested = len(looks) == 1 and looks[0] in doublings and certs.bounds == own.bounds
+    nested = len(looks) == 1 and looks[0] in doublings and (certs.bounds, labels) == (own.bounds, own.label)
     others = [own.alpha] * (len(doublings) - 1)
     cost = total(*others, max(own.alpha, certs.alpha)) if nested else total(*others, own.alpha, certs.alpha)
     why = ", the sum of their alphas"
@@ -129,10 +147,15 @@ def _cost(own: CertifySettings, doublings: list[int], certs: Certificates, looks
         why = f"{sum_of} the larger alpha: the bounds of one are inside those of the other"
     each, together = (" each", "all of them") if others else ("", "the two")
     return (
-        f"this is a second claim (top {certs.k} at {votes}, alpha {certs.alpha}, {certs.bounds}) besides the run's own "
-        f"(top {own.k} {_at(doublings)}, alpha {own.alpha}{each}, {own.bounds}): {together} together fail with probability at "
-        f"most {cost}{why}; {CHOOSE_FIRST}"
+        f"this is a second claim (top {certs.k} at {votes}, alpha {certs.alpha}, {certs.bounds}{_about(labels, own)}) besides "
+        f"the run's own (top {own.k} {_at(doublings)}, alpha {own.alpha}{each}, {own.bounds}): {together} together fail with "
+        f"probability at most {cost}{why}; {CHOOSE_FIRST}"
     )
+
+
+def _about(labels: str, own: CertifySettings) -> str:
+    """The labels of a claim, where they are others than the run's own."""
+    return "" if labels == own.label else ", of the given labels"
 
 
 def _at(doublings: list[int]) -> str:
