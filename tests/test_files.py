@@ -1,14 +1,16 @@
 """Files are replaced whole; links are followed, and what is no ordinary file stays what it is."""
 
+import gzip
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from vauban.errors import CannotWrite
-from vauban.files import Log, replace_file, replace_packed
+from vauban.files import Log, read_packed, replace_file, replace_packed
 
 
 def test_a_link_is_followed_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -25,6 +27,34 @@ def test_the_gzipped_form_of_a_file_goes_only_where_a_run_may_have_one(tmp_path:
         (tmp_path / "a.gz").write_bytes(b"somebody's")
         write(tmp_path / "a", b"new")
         assert sorted(p.name for p in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize("there", [["a"], ["a.gz"], ["a", "a.gz"]])
+def test_a_kill_leaves_no_two_forms_that_differ(
+    there: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever file operation is the last one: what is read afterwards is the old content or the new one."""
+    old, new = b"old", b"new"
+    for stop in range(8):
+        for name in there:
+            (tmp_path / name).write_bytes(gzip.compress(old) if name.endswith(".gz") else old)
+        left = iter([True] * stop)
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            for owner, operation in ((os, "replace"), (Path, "unlink")):
+                real = getattr(owner, operation)
+                patched.setattr(
+                    owner, operation, lambda *a, real=real, **k: (real if next(left, None) else killed)(*a, **k)
+                )
+            with suppress(KeyboardInterrupt):
+                replace_packed(tmp_path / "a", new)
+        assert read_packed(tmp_path / "a") in (old, new)
+        replace_packed(tmp_path / "a", new)
+        assert read_packed(tmp_path / "a") == new
+        assert not (tmp_path / "a.gz").exists()
 
 
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:

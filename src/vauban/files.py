@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -190,7 +191,11 @@ def packed(path: Path) -> Path:
 
 
 def replace_packed(path: Path, content: bytes) -> None:
-    """Write a file of a run that may be gzipped: its gzipped form goes."""
+    """Write a file of a run that may be gzipped: its gzipped form goes. Killed at any instant, it leaves no two that differ."""
+    if path.exists():
+        packed(path).unlink(missing_ok=True)
+    elif packed(path).exists():
+        replace_file(packed(path), gzip.compress(content, mtime=0))
     replace_file(path, content)
     packed(path).unlink(missing_ok=True)
 
@@ -207,18 +212,33 @@ def is_there(path: Path) -> bool:
 
 
 def read_packed(path: Path) -> bytes:
-    """The content of a file, or of its gzipped form if only that is there; a missing file is empty."""
-    with suppress(FileNotFoundError):  # it may be packed just now
+    """The content of a file, or of its gzipped form; a missing file is empty. Where both are there, which a kill can leave, they
+    must be the same."""
+    plain = _content(path)  # first: it goes once its gzipped form is written
+    pressed = _content(packed(path))
+    if pressed is None:
+        return plain or b""
+    content = _unpacked(packed(path), pressed)
+    if plain is not None and plain != content:
+        raise Lie(f"{path} and {packed(path).name} both exist and differ: remove the one that is not the run's")
+    return content
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file, or None where there is none."""
+    with suppress(FileNotFoundError):
         return path.read_bytes()
-    if not packed(path).exists():
-        return b""
+    return None
+
+
+def _unpacked(path: Path, pressed: bytes) -> bytes:
     unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        content = unpacking.decompress(packed(path).read_bytes(), _MOST_UNPACKED)
+        content = unpacking.decompress(pressed, _MOST_UNPACKED)
     except zlib.error as problem:
-        raise Lie(f"{packed(path)} cannot be unpacked ({problem})") from None
+        raise Lie(f"{path} cannot be unpacked ({problem})") from None
     if not unpacking.eof or unpacking.unused_data:
-        raise Lie(f"{packed(path)} is cut off, holds more than one file, or more than {_MOST_UNPACKED >> 30} GiB")
+        raise Lie(f"{path} is cut off, holds more than one file, or more than {_MOST_UNPACKED >> 30} GiB")
     return content
 
 

@@ -129,6 +129,17 @@ def test_two_manifests_are_refused(run: Path, poisoning: Path) -> None:
             verify_run(folder)
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "tallies.jsonl"])
+@pytest.mark.parametrize("words", ["claim RUN", "plot RUN --out X.png", "compare RUN RUN"])
+def test_no_command_picks_one_of_two_files_that_differ(name: str, words: str, run: Path, tmp_path: Path) -> None:
+    content = gzip.decompress((run / f"{name}.gz").read_bytes())
+    given = [str(run) if word == "RUN" else word.replace("X", str(tmp_path / "out")) for word in words.split()]
+    (run / name).write_bytes(content)
+    vauban(*given)  # the same twice, as a kill while it is packed leaves them
+    (run / name).write_bytes(content.replace(b"9", b"8"))
+    assert "both exist and differ" in vauban(*given, code=1)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [(b"{}", "cannot be unpacked"), (b"", "cut off"), (gzip.compress(b"{", mtime=0), "cannot be read")],
