@@ -47,7 +47,9 @@ def test_a_kill_leaves_no_two_forms_that_differ(
             for owner, operation in ((os, "replace"), (Path, "unlink")):
                 real = getattr(owner, operation)
                 patched.setattr(
-                    owner, operation, lambda *a, real=real, **k: (real if next(left, None) else killed)(*a, **k)
+                    owner,
+                    operation,
+                    lambda *a, real=real, left=left, **k: (real if next(left, None) else killed)(*a, **k),
                 )
             with suppress(KeyboardInterrupt):
                 replace_packed(tmp_path / "a", new)

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vauban.bounds.clopper_pearson import lower_bound, upper_bound
+from vauban.numerics import TAIL, tail_error
 
 ALPHAS = (1e-12, 1e-6, 1e-3, 0.05, 0.5)
 CLOSE = 1e-9
@@ -129,3 +130,22 @@ def test_bounds_rise_with_wins_and_tighten_with_alpha() -> None:
     for bound, sign in ((lower_bound, 1), (upper_bound, -1)):
         assert (np.diff(bound(wins, 200, 1e-3)) > 0).all()
         assert (sign * (bound(wins[1:-1], 200, 1e-2) - bound(wins[1:-1], 200, 1e-3)) > 0).all()
+
+
+# Polls of very many votes, at an alpha near 1, at which the tail of SciPy 1.17 is off by more than 2^-36.
+MANY_VOTES = [(8, 10**9, 0.999), (15, 10**9, 0.999), (26, 10**9, 0.999), (35, 10**9, 0.999)]
+
+
+@pytest.mark.parametrize("poll", MANY_VOTES)
+def test_lower_bound_allows_for_the_tail_of_very_many_votes(poll: tuple[int, int, float]) -> None:
+    wins, n, alpha = poll
+    p = mpmath.mpf(float(lower_bound(wins, n, alpha)))
+    with mpmath.workdps(80):
+        fewer = mpmath.fsum(mpmath.binomial(n, i) * p**i * (1 - p) ** (n - i) for i in range(wins))
+        assert 1 - fewer <= alpha
+        assert 1 - fewer > alpha * (1 - 1e-6)
+
+
+def test_the_allowance_is_that_of_a_few_votes_up_to_four_million() -> None:
+    assert tail_error(1) == tail_error(2**22) == TAIL
+    assert tail_error([2**24, 2**53]).tolist() == [2 * TAIL, 2**15.5 * TAIL]

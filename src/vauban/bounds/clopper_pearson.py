@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
 from vauban.errors import BadInput
-from vauban.numerics import BOUND_STEP, TAIL
+from vauban.numerics import BOUND_STEP, tail_error
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def lower_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     counts, inverse = np.unique(wins, return_inverse=True)
     won = np.maximum(counts, 1)
     p = move_to_safe_side(
-        betaincinv(won, n - won + 1, alpha), lambda q: betainc(won, n - won + 1, q) <= alpha * (1 - TAIL), -1
+        betaincinv(won, n - won + 1, alpha), lambda q: betainc(won, n - won + 1, q) <= alpha * (1 - tail_error(n)), -1
     )
     return np.where(counts == 0, 0.0, p)[inverse].reshape(wins.shape)
 
@@ -38,7 +38,7 @@ def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
     counts, inverse = np.unique(wins, return_inverse=True)
     won = np.minimum(counts, n - 1)
     p = move_to_safe_side(
-        betainccinv(won + 1, n - won, alpha), lambda q: betaincc(won + 1, n - won, q) <= alpha * (1 - TAIL), +1
+        betainccinv(won + 1, n - won, alpha), lambda q: betaincc(won + 1, n - won, q) <= alpha * (1 - tail_error(n)), +1
     )
     return np.where(counts >= n, 1.0, p)[inverse].reshape(wins.shape)
 

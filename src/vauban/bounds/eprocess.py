@@ -26,7 +26,7 @@ from scipy.special import betaincc, betaln, expit, logit, xlog1py, xlogy
 
 from vauban.bounds.clopper_pearson import Floats, move_to_safe_side
 from vauban.errors import BadInput
-from vauban.numerics import LOG_SUM, TAIL
+from vauban.numerics import LOG_SUM, tail_error
 
 _NEWTON_STEPS = 8
 
@@ -48,13 +48,13 @@ def log_e(wins: ArrayLike, votes: ArrayLike, p: ArrayLike) -> Floats:
 def _log_e_of(N: NDArray[np.int64], t: NDArray[np.int64]) -> Callable[[Floats], Floats]:
     """`log_e` as a function of p, with what does not depend on p computed once; the caller silences NumPy's warnings."""
     won, lost, missed = N + 0.5, t - N + 0.5, t - N
-    constant, rounding = betaln(won, lost), LOG_SUM * (t + 1.0) * np.log(t + 3.0)
+    constant, rounding, tail = betaln(won, lost), LOG_SUM * (t + 1.0) * np.log(t + 3.0), tail_error(t)
 
     def value(p: Floats) -> Floats:
         posterior_tail = np.log(betaincc(won, lost, p))
         prior_tail = np.log(2 * np.arctan2(np.sqrt(1 - p), np.sqrt(p)))
         found = constant + posterior_tail - prior_tail - xlogy(N, p) - xlog1py(missed, -p)
-        found = found - TAIL - rounding
+        found = found - tail - rounding
         return np.where(np.isnan(found), -np.inf, found)
 
     return value

@@ -7,9 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
 from vauban.bounds.clopper_pearson import Floats
-from vauban.numerics import TAIL
+from vauban.numerics import tail_error
 
-_INEXACT_ABOVE = 1_000  # tosses above which SciPy's tails are wrong by more than one rounding, though by less than TAIL
+_INEXACT_ABOVE = (
+    1_000  # tosses above which SciPy's tails are wrong by more than one rounding, though by less than `tail_error`
+)
 
 
 def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
@@ -21,7 +23,7 @@ def two_sided_p(wins: ArrayLike, total: ArrayLike) -> Floats:
     total = np.asarray(total, dtype=np.int64)
     most = np.maximum(np.asarray(wins, dtype=np.int64), total - np.asarray(wins, dtype=np.int64))
     tail = betainc(np.maximum(most, 1), total - most + 1, 0.5)
-    tail = np.where(total > _INEXACT_ABOVE, tail * (1 + TAIL), tail)
+    tail = np.where(total > _INEXACT_ABOVE, tail * (1 + tail_error(total)), tail)
     return np.where(2 * most == total, 1.0, np.minimum(1.0, 2 * tail))
 
 
