@@ -5,19 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import vauban
 from small_entry import ENTRY
 
+import vauban as vb
 from vauban.errors import BadInput
-from vauban.reproduce.entry import find, parse, shipped
+from vauban.files import write_json
+from vauban.models import load as load_model
+from vauban.models import packaged
+from vauban.reproduce.entry import Entry, find, parse, shipped
+from vauban.reproduce.inputs import chosen_inputs
 from vauban.reproduce.running import Options
 from vauban.reproduce.running import reproduce as run_entry
 from vauban.reproduce.sharing import SHARED
-from vauban.reproduce.steps import Step
+from vauban.reproduce.steps import ABOUT, SETTINGS, Step
 from vauban.reproduce.using import use
 
-QUIET = Options(say=lambda _: None, progress=False)
+ONE = Options(say=lambda _: None, progress=False, only={"sigma": "0.25"})
 TAKING = {name: entry for name, entry in shipped().items() if entry.votes_of}
 
 
@@ -50,23 +56,66 @@ def test_what_does_not_fit_is_refused(said: str, why: str) -> None:
     assert why in str(refused.value)
 
 
-def test_runs_beside_it_are_taken_where_they_were_made_alike(entry: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def first(entry: Path, tmp_path: Path) -> Entry:
+    """A small entry that is made at one point, in the folder "first"."""
     made = find(str(entry))
-    first = replace(made, train={**made.train, "settings": {"epochs": 0.2}}, pictures=())
-    one = replace(QUIET, only={"sigma": "0.25"})
-    run_entry(first, tmp_path / "first", one)
-    taking = replace(first, votes_of="first")
-    outcome = run_entry(taking, tmp_path / "second", one)
-    assert outcome.commands == [f"vauban reproduce first {made.name} --only sigma=0.25 --out FOLDER"]
+    small = replace(made, train={**made.train, "settings": {"epochs": 0.2}}, pictures=())
+    run_entry(small, tmp_path / "first", ONE)
+    return small
+
+
+def taking(first: Entry, out: Path, **changes: Any) -> Step:
+    """The step of an entry that takes the votes of "first", after its folder was begun; `changes`: of the entry."""
+    made = replace(first, votes_of="first", **changes)
+    out.mkdir()
+    write_json(out / ABOUT, {**json.loads((out.parent / "first" / ABOUT).read_text()), "entry": made.name})
+    return Step(made, out, {"sigma": 0.25})
+
+
+def test_runs_beside_it_are_taken_where_they_were_made_alike(first: Entry, tmp_path: Path) -> None:
+    outcome = run_entry(replace(first, votes_of="first"), tmp_path / "second", ONE)
+    assert outcome.commands == [f"vauban reproduce first {first.name} --only sigma=0.25 --out FOLDER"]
     assert outcome.verified == ["sigma-0.25: 4 inputs, 800 votes, made elsewhere (../first/runs/sigma-0.25)"]
     assert json.loads((tmp_path / "second" / "used.json").read_text()) == {"sigma-0.25": "../first/runs/sigma-0.25"}
     assert not (tmp_path / "second" / "runs").exists()
     assert not (tmp_path / "second" / "weights").exists()
-    for changes in ({"certify": {**first.certify, "n": 300}}, {"certify": {**first.certify, "inputs": "::5000"}}):
-        step = Step(replace(taking, **changes), tmp_path / "third", {"sigma": 0.25})
-        step.out.mkdir(exist_ok=True)
+
+
+def test_runs_of_other_settings_inputs_or_trainings_are_not_taken(first: Entry, tmp_path: Path) -> None:
+    step = taking(first, tmp_path / "same")
+    use([step], {})
+    assert step.used == tmp_path / "same" / "../first/runs/sigma-0.25"
+    for number, certify in enumerate(({"n": 300}, {"inputs": "::5000"})):
+        step = taking(first, tmp_path / f"other-{number}", certify={**first.certify, **certify})
         use([step], {})
-        assert step.used is None  # cast with other settings: it has votes of its own
+        assert step.used is None
+    about = tmp_path / "first" / ABOUT
+    said = json.loads(about.read_text())
+    (name,) = (name for name in said["recipes"] if "0.25" in name)
+    for number, change in enumerate(({"epochs": 3}, {"loss": "noise:views=2"}, {"model": "cnn-small"})):
+        write_json(about, {**said, "recipes": {name: {**said["recipes"][name], **change}}})
+        step = Step(replace(first, votes_of="first"), tmp_path / f"trained-{number}", {"sigma": 0.25})
+        step.out.mkdir()
+        write_json(step.out / ABOUT, said)
+        use([step], {})
+        assert step.used is None
+    about.unlink()
+    step = Step(replace(first, votes_of="first"), tmp_path / "trained-0", {"sigma": 0.25})
+    use([step], {})
+    assert step.used is None
+
+
+def test_a_run_on_other_pictures_with_the_same_labels_is_refused(first: Entry, tmp_path: Path) -> None:
+    step = taking(first, tmp_path / "same")
+    inputs = chosen_inputs("mnist", str(first.certify["inputs"]))
+    easy = replace(inputs, images=np.zeros_like(inputs.images))
+    model = vb.SmoothedClassifier(load_model(packaged("mnist")), step.smoothing)
+    model.certify(
+        easy, out=tmp_path / "easy", progress=False, **{k: first.certify[k] for k in SETTINGS if k in first.certify}
+    )
+    with pytest.raises(BadInput, match="other inputs than this entry"):
+        use([step], {step.name: tmp_path / "easy"})
 
 
 def test_the_table_of_published_numbers_does_not_say_which_labels(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ from vauban.reproduce.inputs import refuse_inputs_that_choose, refuse_missing_da
 from vauban.reproduce.made_by import commands_of_runs, in_place_of, matches, options_text
 from vauban.reproduce.networks import shared
 from vauban.reproduce.outcome import PAGE, RESULTS, Outcome, Unfinished, write
-from vauban.reproduce.steps import Step
+from vauban.reproduce.steps import ABOUT, RECIPES, Step
 from vauban.reproduce.timing import Ledger
 from vauban.reproduce.using import use
 
-ABOUT, LEDGER, RECIPES = "entry.json", "ledger.json", "recipes"
+LEDGER = "ledger.json"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vauban.training import Recipe
 
 RUNS, WEIGHTS, USED, PREPARED = "runs", "weights", "used.json", "prepared"
+ABOUT, RECIPES = "entry.json", "recipes"
 BEGIN = "begin"
 """The part of a training that other trainings start from; it certifies nothing."""
 SETTINGS = ("k", "n", "n0", "alpha", "bounds", "label", "stop", "keep")

@@ -12,7 +12,7 @@ import numpy as np
 from vauban.errors import BadInput, RunRefused
 from vauban.files import read_json, write_json
 from vauban.reproduce.inputs import chosen_inputs
-from vauban.reproduce.steps import SETTINGS, USED, Step, inputs_of, refuse_missing_looks
+from vauban.reproduce.steps import ABOUT, RECIPES, SETTINGS, USED, Step, inputs_of, refuse_missing_looks
 
 
 def _refuse_unlike(step: Step, folder: Path) -> None:
@@ -37,9 +37,21 @@ def _refuse_unlike(step: Step, folder: Path) -> None:
             raise BadInput(f"--use {step.name}={folder}: {key} is {theirs} there, and {ours} here: make this run anew")
     refuse_missing_looks(step, folder)
     labels = None if inputs.labels is None else np.asarray(inputs.labels).tolist()
-    about = (list(found.data.index), found.data.label, tuple(found.data.shape))
-    if about != (inputs.index.tolist(), labels, tuple(inputs.images.shape[1:])):
+    about = (list(found.data.index), found.data.label, tuple(found.data.shape), found.data.sha256)
+    if about != (inputs.index.tolist(), labels, tuple(inputs.images.shape[1:]), inputs.fingerprint()):
         raise BadInput(f"--use {step.name}={folder}: it is about other inputs than this entry: make this run anew")
+
+
+def _trained_alike(step: Step) -> bool:
+    """Whether the entry whose votes a step takes was made beside it with the same training, by the notes in both folders."""
+    notes = [folder / ABOUT for folder in (step.out, step.shared.parents[1])]
+    if not all(file.exists() for file in notes):
+        return False
+    names = [one.weights.stem for one in (step.first, step) if one is not None]
+    mine, theirs = (
+        (note.get("data"), [note.get(RECIPES, {}).get(name) for name in names]) for note in map(read_json, notes)
+    )
+    return mine == theirs and None not in mine[1]
 
 
 def _shared(steps: Sequence[Step]) -> dict[str, Path]:
@@ -48,7 +60,8 @@ def _shared(steps: Sequence[Step]) -> dict[str, Path]:
 
     found = {}
     for step in steps:
-        if step.entry.votes_of and step.used is None and not step.sealed and (step.shared / SEAL).exists():
+        wanted = step.entry.votes_of and step.used is None and not step.sealed
+        if wanted and (step.shared / SEAL).exists() and _trained_alike(step):
             with suppress(BadInput, RunRefused):  # made with other options: this entry casts its own votes
                 _refuse_unlike(step, step.shared)
                 found[step.name] = step.shared
