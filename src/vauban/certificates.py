@@ -270,9 +270,15 @@ class Certificates(Claims):
         return summarised(self, radii, rho, method)
 
     def save(self, path: str | Path) -> Any:
-        """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it."""
-        from vauban.runs.saving import save_run
+        """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it. A second claim from the
+        votes of a run is refused: the folder would claim something else."""
+        from vauban.runs.saving import own_claim, save_run
 
+        if self.record is not None and not own_claim(self):
+            raise BadInput(
+                "these are a second claim from the votes of a run, and a run folder holds its own: save those that certify() "
+                "returned (of a folder, copy it), ask Run.certificates(…) again, or write a table with to_csv()"
+            )
         if self.record is None:
             raise BadInput(
                 "these certificates were derived from bare counts: nothing says which model and inputs they are about. "
@@ -303,6 +309,7 @@ def derive(
     `law`: a law, a smoothing, or its text. `labels` must have been fixed before these votes were drawn. `deviation`: how far,
     in total variation per view, the sampled noise may be from the law. `bounds`: None is `default_bounds(k)`. `shape`: of the
     inputs, where the law depends on it. Counts of an exact law hold one vote of every view; alpha and bounds are then unused.
+    `truth` [m]: the true labels, by which accuracies count; None takes `labels` for them.
 
     >>> derive([[990, 10]], [0], "gaussian:sigma=0.5").radius.round(3).tolist()
     [0.989]

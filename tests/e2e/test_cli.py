@@ -129,7 +129,8 @@ def test_claim_from_plain_counts(tmp_path: Path) -> None:
     radii = [float(row["radius"]) for row in rows[:2]]
     assert radii[0] > radii[1] > 0
     found = json.loads(vauban(*arguments, "--json"))
-    claims, (note,) = found["claims"], found["notes"]
+    claims, (note, counted) = found["claims"], found["notes"]
+    assert "taken for the true one" in counted
     assert "labels that were fixed before these votes were cast" in note
     assert f"note: {note}" in vauban(*arguments)
     assert [c["radius"] for c in claims] == [float(row["radius"]) if row["radius"] else None for row in rows]

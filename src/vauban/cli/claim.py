@@ -143,7 +143,10 @@ def claim(
         counts, labels = read_counts(votes)
         level = 0.001 if alpha is None else alpha
         certs = derive(counts, labels, noise, k=1 if k is None else k, alpha=level, bounds=bounds, shape=sides)
-        certs = certs if certs.exact else replace(certs, notes=(f"presupposed: {LABELS_FIXED}",))
+        fixed = () if certs.exact else (f"presupposed: {LABELS_FIXED}",)
+        certs = replace(
+            certs, notes=(*fixed, "the label of each line is taken for the true one: accuracies count it so")
+        )
     if patch is not None:
         if threat is not None:
             raise BadInput("--patch is about patches, not about another threat: leave --threat out")

@@ -124,7 +124,9 @@ def results_of_run(path: str | Path, to: str) -> Results:
         raise BadInput(f"{path} holds votes on views, and {to} those of base classifiers: a poisoning run is needed")
     certs = run.certificates()
     if to == "topk":
-        return replace(of_counts(certs), notes=_counted(run, path, of_models))
+        notes, counted = _counted(run, path, of_models), of_counts(certs)
+        label, said = _last_column(run, counted)
+        return replace(counted, label=label, notes=(*notes, *said))
     if to == "dssn" and (of_models or not certs.exact or certs.law.name != "splitting"):
         raise BadInput(f"{path} is no run with exact splitting, for which {to} is: use --to csv")
     if to in ("dpa", "votes"):
@@ -150,6 +152,19 @@ def _counted(run: Any, path: str | Path, of_models: bool) -> tuple[str, ...]:
     if run.manifest.inputs.deviation_per_view:
         notes.append("claims from bare counts take the noise for exact; the run's own claims allow for its rounding")
     return tuple(notes)
+
+
+def _last_column(run: Any, counted: Results) -> tuple[Any, tuple[str, ...]]:
+    """The label of each line of a file of counts, the true one where there is one, and what a reader must know of it."""
+    if run.manifest.settings.label == "given":
+        return counted.label, ()
+    if counted.truth is None:
+        said = "this run has no true labels: the last column holds the labels that votes chose, and no accuracy follows from it"
+        return counted.label, (said,)
+    return counted.truth, (
+        "the last column holds the true labels, as readers of this layout take it; the run's own claims are about the labels "
+        "that votes chose, so that what these counts prove is a second claim",
+    )
 
 
 def by_suffix(path: Path) -> str:

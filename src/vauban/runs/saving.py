@@ -6,12 +6,23 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from vauban.certificates import Claims
+from vauban.certificates import Certificates, Claims
 from vauban.errors import RunRefused
 from vauban.files import json_bytes, replace_file
 from vauban.runs.manifest import FILE
 from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, extension_lines, extensions_of
 from vauban.seed import NONCE_FILE
+
+
+def own_claim(certs: Certificates) -> bool:
+    """Whether certificates are those that their manifest states, at its n or an extension's, not derived for other settings."""
+    record = certs.record
+    if record is None:
+        return False
+    stated, made = record.manifest.method, record.method
+    if (made.settings, made.law) != (stated.settings, stated.law):
+        return False
+    return any(certs == one for one in record.claims().values())
 
 
 def save_run(path: str | Path, record: RunRecord) -> Path:
