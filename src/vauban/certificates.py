@@ -270,8 +270,8 @@ class Certificates(Claims):
         return summarised(self, radii, rho, method)
 
     def save(self, path: str | Path) -> Any:
-        """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it. A second claim from the
-        votes of a run is refused: the folder would claim something else."""
+        """Write the run folder that certify(out=path) would have written; `vauban.Run.open(path)` reads it. A second claim from
+        the votes of a run is refused: the folder would claim something else."""
         from vauban.runs.saving import own_claim, save_run
 
         if self.record is not None and not own_claim(self):

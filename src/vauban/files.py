@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +184,7 @@ def files_sha256(paths: str | Path | Iterable[str | Path]) -> dict[str, str] | N
 
 
 PACKED = ".gz"
-_MOST_UNPACKED = 1 << 30
+_ALWAYS_UNPACKED, _VOTES_RATIO = 1 << 24, 250
 
 
 def packed(path: Path) -> Path:
@@ -211,14 +213,20 @@ def is_there(path: Path) -> bool:
     return path.exists() or packed(path).exists()
 
 
-def read_packed(path: Path) -> bytes:
+def most_unpacked(size: int, ratio: int = _VOTES_RATIO) -> int:
+    """The bytes to which a packed file of this size may unpack: votes of runs are packed to a 30th at most, and a file made to
+    exhaust a reader's memory to a 1,000th and less."""
+    return _ALWAYS_UNPACKED + ratio * size
+
+
+def read_packed(path: Path, ratio: int = _VOTES_RATIO) -> bytes:
     """The content of a file, or of its gzipped form; a missing file is empty. Where both are there, which a kill can leave, they
-    must be the same."""
+    must be the same. `ratio`: see `most_unpacked`."""
     plain = _content(path)  # first: it goes once its gzipped form is written
     pressed = _content(packed(path))
     if pressed is None:
         return plain or b""
-    content = _unpacked(packed(path), pressed)
+    content = _unpacked(packed(path), pressed, most_unpacked(len(pressed), ratio))
     if plain is not None and plain != content:
         raise Lie(f"{path} and {packed(path).name} both exist and differ: remove the one that is not the run's")
     return content
@@ -231,14 +239,19 @@ def _content(path: Path) -> bytes | None:
     return None
 
 
-def _unpacked(path: Path, pressed: bytes) -> bytes:
+def _unpacked(path: Path, pressed: bytes, most: int) -> bytes:
     unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        content = unpacking.decompress(pressed, _MOST_UNPACKED)
+        content = unpacking.decompress(pressed, most)
     except zlib.error as problem:
         raise Lie(f"{path} cannot be unpacked ({problem})") from None
+    if len(content) == most and not unpacking.eof:
+        raise Lie(
+            f"{path} unpacks to more than {most >> 20} MiB, which no run's file of {len(pressed):,} bytes does: where you trust "
+            "it, unpack it with gunzip"
+        )
     if not unpacking.eof or unpacking.unused_data:
-        raise Lie(f"{path} is cut off, holds more than one file, or more than {_MOST_UNPACKED >> 30} GiB")
+        raise Lie(f"{path} is cut off, or holds more than one file")
     return content
 
 
@@ -249,15 +262,17 @@ def read_lines(path: Path, parse: Callable[[str], Any]) -> tuple[list[Any], int]
     Where the file is missing and NAME.gz is there, its lines are read.
     """
     content = read_packed(path)
-    whole = content[: content.rfind(b"\n") + 1]
+    length = content.rfind(b"\n") + 1
     found = []
-    for number, raw in enumerate(whole.split(b"\n")[:-1], start=1):
+    for number, raw in enumerate(io.BytesIO(content), start=1):
+        if not raw.endswith(b"\n"):
+            break
         try:
-            found.append(parse(raw.decode()))
+            found.append(parse(raw[:-1].decode()))
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
             reason = str(problem) if type(problem) is ValueError else "it cannot be read"
             raise Lie(f"{path} line {number}: {reason}") from None
-    return found, len(whole)
+    return found, length
 
 
 class Log:
@@ -318,7 +333,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Any]:
-    """Read a JSON object in UTF-8; duplicate keys are refused. `read`: `read_packed` where the file may be gzipped."""
+    """Read a JSON object in UTF-8; duplicate keys are refused."""
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -333,6 +348,11 @@ def read_json(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> di
     except (OSError, ValueError, RecursionError) as problem:
         raise Lie(f"{path} cannot be read ({problem})") from None
     return value
+
+
+def read_packed_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of a run, as it is or gzipped: to a 40th at most, since in memory JSON may take 20 times its size."""
+    return read_json(path, partial(read_packed, ratio=40))
 
 
 def differences(old: Any, new: Any, path: str = "", ignore: tuple[str, ...] = ()) -> Iterator[str]:

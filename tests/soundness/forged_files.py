@@ -88,7 +88,7 @@ FILE_FORGERIES = [
         "fixed",
         written(f"{TALLIES}.gz"),
         "verify",
-        "a run has its manifest, votes and claims once",
+        "is cut off, or holds more than one file",
     ),
     Forgery(
         "compressed votes in place of the votes",
@@ -115,12 +115,12 @@ FILE_FORGERIES = [
         "a pipe or a device",
     ),
     Forgery(
-        "a folder in place of the claims", "fixed", instead(CLAIMS, Path.mkdir), "verify", "cannot be what a run left"
+        "a folder in place of the claims", "fixed", instead(CLAIMS, Path.mkdir), "verify", "where a run has a file"
     ),
     Forgery(
-        "a folder in place of the votes", "fixed", instead(TALLIES, Path.mkdir), "verify", "cannot be what a run left"
+        "a folder in place of the votes", "fixed", instead(TALLIES, Path.mkdir), "verify", "where a run has a file"
     ),
-    Forgery("a folder in place of the seal", "fixed", instead(SEAL, Path.mkdir), "verify", "cannot be read"),
+    Forgery("a folder in place of the seal", "fixed", instead(SEAL, Path.mkdir), "verify", "where a run has a file"),
     Forgery("votes removed", "fixed", lambda folder: (folder / TALLIES).unlink(), "verify", "only 0 of its 6 inputs"),
     Forgery("lines of another run, their checks kept", "fixed", votes_of_another, "verify", "belongs to another run"),
 ]

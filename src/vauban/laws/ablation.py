@@ -183,5 +183,8 @@ class AblationLaw(Law):
 @lru_cache(maxsize=64)
 def _outcomes(total: int, retained: int) -> int | None:
     """C(d, e), or None where it is too large for p' to change anything."""
+    logarithm = math.lgamma(total + 1) - math.lgamma(retained + 1) - math.lgamma(total - retained + 1)
+    if logarithm > 1 - math.log(PROBABILITY):
+        return None
     outcomes = math.comb(total, retained)
     return outcomes if outcomes < 1 / PROBABILITY else None

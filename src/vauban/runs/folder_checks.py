@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import Lie
-from vauban.files import is_there, packed, read_packed
+from vauban.files import PACKED, is_there, packed, read_packed
 from vauban.runs.manifest import FILE, Manifest, required
 from vauban.runs.store import EXTENSIONS, PICTURE, SEAL
 from vauban.seed import FILE as SEED_FILE
@@ -19,10 +19,13 @@ _MOST = 2**31
 
 
 def refuse_special_files(folder: Path) -> None:
-    """Refuse a folder with a pipe or a device in it, whose content is another one each time, or has no end."""
+    """Refuse a folder with a pipe or a device in it, whose content is another one each time, or has no end, and one with a folder
+    where a run has a file."""
     for path in folder.iterdir():
         if path.exists() and not path.is_file() and not path.is_dir():
             raise Lie(f"{path} is no file that a run could have left, but a pipe or a device")
+        if path.is_dir() and path.name.removesuffix(PACKED).endswith((".json", ".jsonl", ".csv", ".npz")):
+            raise Lie(f"{path} is a folder, where a run has a file")
 
 
 def refuse_torn_lines(folder: Path, sealed: Collection[str]) -> None:

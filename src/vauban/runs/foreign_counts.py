@@ -43,6 +43,8 @@ def read_counts(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _whole(field: str) -> int:
+    if not field.isascii() or "_" in field:
+        raise ValueError(field)
     try:
         return int(field)
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vauban.certificates import UNIT_RANGE
 from vauban.errors import BadInput, Lie, RunRefused, VaubanError
-from vauban.files import canonical, differences, packed, read_json, read_packed, sha256
+from vauban.files import canonical, differences, packed, read_packed_json, sha256
 from vauban.laws import law as law_of
 from vauban.laws.law import LAWS, AnyLaw
 from vauban.methods import CertifySettings, Method, method_for
@@ -41,7 +41,7 @@ RESUMED_ANYWAY = ("data.spec", "versions", "model.kept_scores")
 
 M = TypeVar("M")
 
-_MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError, RecursionError, OSError)
+_MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, OSError)
 _LARGEST_INPUT, _MOST_CLASSES = 10**8, 10**6  # numbers in one input; classes
 
 
@@ -311,17 +311,16 @@ def has_manifest(folder: Path) -> bool:
 
 def read_unchecked(folder: Path) -> dict[str, Any]:
     """The JSON of the manifest in a folder, of a run or an ensemble, as it is or gzipped."""
-    return read_json(folder / FILE, read_packed)
+    return read_packed_json(folder / FILE)
 
 
 def read_raw(folder: Path) -> dict[str, Any]:
     """The JSON of a run's manifest; a schema that this version does not read is refused."""
-    path = folder / FILE
     if not has_manifest(folder):
         raise RunRefused(f"{folder} is not a run: it has no {FILE}")
     raw = read_unchecked(folder)
     if raw.get("schema") not in (1, SCHEMA) or isinstance(raw["schema"], bool):
-        raise RunRefused(f"{path} has schema {raw.get('schema')}; this version of Vauban reads schemas 1 and {SCHEMA}")
+        raise RunRefused(f"{folder / FILE} has schema {raw.get('schema')}; this version reads schemas 1 and {SCHEMA}")
     return raw
 
 
@@ -340,6 +339,8 @@ def refused_as_lies(says: str) -> Iterator[None]:
         if isinstance(problem, VaubanError) and not isinstance(problem, BadInput):
             raise
         raise Lie(f"{says} {problem}") from None
+    except MemoryError:
+        raise RunRefused(f"{says.removesuffix(':')}, or needs more memory than this machine has") from None
 
 
 def check_kind(raw: Mapping[str, Any], kind: str) -> None:

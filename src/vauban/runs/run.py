@@ -8,6 +8,7 @@ from typing import Any
 
 from vauban.certificates import Certificates, Claims
 from vauban.laws.exact import Ballots
+from vauban.runs.folder_checks import refuse_special_files
 from vauban.runs.manifest import Manifest, read_raw
 from vauban.runs.masses import with_mass
 from vauban.runs.opened import OpenedRun
@@ -31,6 +32,8 @@ class Run(OpenedRun):
     def open(path: str | Path) -> Any:
         """Open a run folder, finished or not."""
         folder = Path(path)
+        if folder.is_dir():
+            refuse_special_files(folder)
         if read_raw(folder).get("kind") == "poisoning":
             from vauban.poisoning.votes.poisoning_run import PoisoningRun
             from vauban.poisoning.votes.run_folder import read_record as read_poisoning

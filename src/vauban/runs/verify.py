@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -263,10 +264,17 @@ def check_claims(path: Path, true: str) -> None:
     """Compare a claims file, line by line, with the text `true` that the votes give."""
     if not is_there(path):
         raise Lie(f"{path} is missing: the run is complete and must have its claims")
-    said = read_packed(path).decode(errors="replace").split("\n")
-    for number, (line, right) in enumerate(zip_longest(said, true.split("\n")), start=1):
+    said = read_packed(path)
+    if said == true.encode():
+        return
+    for number, (line, right) in enumerate(zip_longest(io.BytesIO(said), io.BytesIO(true.encode())), start=1):
         if line != right:
-            raise Lie(f"{path} line {number} says {line!r}; the votes say {right!r}")
+            raise Lie(f"{path} line {number} says {_shown(line)}; the votes say {_shown(right)}")
+
+
+def _shown(line: bytes | None) -> str:
+    """A line as an error shows it, None where there is none."""
+    return repr(None if line is None else line.decode(errors="replace").removesuffix("\n"))
 
 
 def check_seal(path: Path, true: Mapping[str, str], unsealed: Collection[str] = ()) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, Incomplete, Lie, RunRefused
-from vauban.files import arrays_sha256, json_bytes, replace_file, replace_packed
+from vauban.files import arrays_sha256, json_bytes, most_unpacked, replace_file, replace_packed
 from vauban.poisoning.votes import poisoning_manifest
 from vauban.poisoning.votes.certificates import PoisoningCertificates, derive
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
@@ -29,7 +29,7 @@ BALLOTS = "ballots.npz"
 NO_SPEC = "not said"
 """The text form of a data set that has none: arrays given in Python, or votes of another tool."""
 
-_LARGEST = 1 << 34  # bytes of all arrays of votes, unpacked
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +140,16 @@ def read_record(folder: Path) -> PoisoningRecord:
         raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
     with refused_as_lies(f"{folder} cannot be what a run left:"):
         arrays, classes = read_arrays(folder / BALLOTS), manifest.data.num_classes
-        votes = EnsembleVotes.from_arrays(
+        for votes in (arrays[name] for name in ("counts", "votes") if name in arrays):
+            if votes.ndim == 0 or len(votes) != len(manifest.data.index):
+                inputs = len(votes) if votes.ndim else "no"
+                raise Lie(f"{folder / BALLOTS} holds votes on {inputs} inputs, not {len(manifest.data.index)}")
+        whole = EnsembleVotes.from_arrays(
             arrays, classes, spread=manifest.split.spread, against=manifest.against, keep_votes="votes" in arrays
         )
-        record = PoisoningRecord(manifest, votes)
+        record = PoisoningRecord(manifest, whole)
         if set(arrays) != set(record.arrays):
             raise Lie(f"{folder / BALLOTS} holds {', '.join(sorted(arrays))}: not the votes of this run")
-        if len(votes.counts) != len(manifest.data.index):
-            raise Lie(f"{folder / BALLOTS} holds votes on {len(votes.counts)} inputs, not {len(manifest.data.index)}")
     return record
 
 
@@ -169,7 +171,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with np.load(path, allow_pickle=False) as opened:
             if not hasattr(opened, "files"):
                 raise ValueError("a single array")
-            _refuse_ambiguous(opened.zip)
+            _refuse_ambiguous(opened.zip, most_unpacked(path.stat().st_size))
             return {name: opened[name] for name in opened.files}
     except (
         ValueError,
@@ -187,10 +189,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         ) from None
 
 
-def _refuse_ambiguous(packed: zipfile.ZipFile) -> None:
-    """Refuse an archive with a name twice, of which readers might take either, and one too large to hold votes."""
+def _refuse_ambiguous(packed: zipfile.ZipFile, most: int) -> None:
+    """Refuse an archive with a name twice, of which readers might take either, and one packed as no archive of votes is."""
     entries = packed.infolist()
     if len({entry.filename.removesuffix(".npy") for entry in entries}) != len(entries):
         raise ValueError("it holds two arrays of one name")
-    if sum(entry.file_size for entry in entries) > _LARGEST:
-        raise ValueError(f"unpacked it has more than {_LARGEST >> 30} GiB")
+    if any(entry.compress_type not in _PACKINGS for entry in entries):
+        raise ValueError("its arrays are neither stored as they are, nor packed by deflate or LZMA")
+    if sum(entry.file_size for entry in entries) > most:
+        raise ValueError(f"it unpacks to more than {most >> 20} MiB, which no votes in a file of this size do")
