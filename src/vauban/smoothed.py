@@ -12,6 +12,7 @@ import torch
 
 from vauban import __version__, validation
 from vauban.certificates import UNIT_RANGE, Certificates
+from vauban.columns import check_columns
 from vauban.engine.adapters.wrapping import described
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
@@ -270,6 +271,7 @@ class SmoothedClassifier(AsModule):
         """Read and check inputs, labels and numbers from any source that `certify` takes."""
         if hasattr(self.base.module, "check_names"):
             self.base.module.check_names(x)
+        check_columns(getattr(self.base, "metadata", {}), x)
         classes = getattr(x, "num_classes", 0)
         if classes and classes != self.num_classes:
             raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")

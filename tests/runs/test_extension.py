@@ -240,3 +240,14 @@ def test_lines_about_extensions_are_not_gzipped(certify: Callable[..., vb.Certif
     (folder / "extensions.jsonl.gz").write_bytes(gzip.compress(lines.read_bytes()))
     with pytest.raises(Lie, match="manifest, votes and claims may be gzipped"):
         verify_run(folder)
+
+
+def test_the_first_claim_of_an_extended_run_names_the_others(
+    certify: Callable[..., vb.Certificates], folder: Path
+) -> None:
+    assert vb.Run.open(folder).certificates().notes == ()
+    certify(folder, extend=2_000)
+    (note,) = vb.Run.open(folder).certificates().notes
+    assert "first 1,000 votes; it was extended to 2,000 (n=2000, claims-2000.csv)" in note
+    said = CliRunner().invoke(app, ["claim", str(folder)])
+    assert "it was extended to 2,000" in " ".join(said.output.split())

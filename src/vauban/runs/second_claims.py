@@ -100,11 +100,20 @@ def _notes(record: RunRecord, certs: Certificates, looks: list[int]) -> tuple[st
     labels = record.method.settings.label if certs.record is None else certs.record.method.settings.label
     said, asked = (own.k, own.alpha, own.bounds, own.label), (certs.k, certs.alpha, certs.bounds, labels)
     if looks == [own.n] and asked == said:
-        return tuple(notes)
+        return (*notes, *_extended(record))
     doublings = claimed_looks(record)
     if len(looks) == 1 and looks[0] in doublings and asked == said:
         return (*notes, _cost_of_extension(own, doublings, looks[0]))
     return (*notes, _cost(own, doublings, certs, looks, labels))
+
+
+def _extended(record: RunRecord) -> tuple[str, ...]:
+    """What the claim at the first n of an extended run leaves out: the claims at more votes, which certify then returned."""
+    further = extensions_of(record.method)
+    if not further:
+        return ()
+    listed = " and ".join(f"{n:,} (n={n}, claims-{n}.csv)" for n in further)
+    return (f"this is the claim at the run's first {record.manifest.settings.n or 0:,} votes; it was extended to {listed}",)
 
 
 def claimed_looks(record: RunRecord) -> list[int]:

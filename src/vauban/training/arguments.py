@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vauban.columns import metadata_of
 from vauban.engine.network import BaseClassifier
 from vauban.errors import BadInput
 from vauban.models.files import SPEC_KEY
@@ -70,10 +71,11 @@ def check_counts(stop_after: Any, workers: Any) -> None:
         raise BadInput(f"workers={workers!r}: a whole number of processes is needed, 0 or more; 0 reads in this one")
 
 
-def check_metadata(metadata: Any) -> None:
-    """Refuse entries that a file of weights cannot hold."""
+def entries_of(metadata: Any, data: Any) -> dict[str, str]:
+    """What the file of weights holds besides: the names of the columns of a training table, and the caller's own entries; those
+    that a file cannot hold are refused."""
     if metadata is None:
-        return
+        return metadata_of(data)
     if not isinstance(metadata, Mapping) or not all(
         isinstance(text, str) for pair in metadata.items() for text in pair
     ):
@@ -82,6 +84,7 @@ def check_metadata(metadata: Any) -> None:
         raise BadInput(
             f"metadata has the entry {SPEC_KEY!r}, in which the file names its network: give it another name"
         )
+    return {**metadata_of(data), **metadata}
 
 
 def check_validation(validation: Any, loss: Loss, text: str, denoises: bool) -> None:

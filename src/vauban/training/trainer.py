@@ -26,9 +26,9 @@ from vauban.smoothing.trained_views import remember
 from vauban.training.arguments import (
     callbacks_of,
     check_counts,
-    check_metadata,
     check_network_kind,
     check_validation,
+    entries_of,
     path_of,
     recipe_of,
 )
@@ -102,7 +102,7 @@ def train(
     recipe = recipe_of(recipe, settings, train.__kwdefaults__ or ())
     check_network_kind(network)
     check_counts(stop_after, workers)
-    check_metadata(metadata)
+    further = entries_of(metadata, data)
     input_range = check_input_range(input_range)
     calls, device = callbacks_of(callbacks), device_of(device)
     files = Files(path_of("out", out)) if out is not None else None
@@ -146,7 +146,6 @@ def train(
         loop = _Loop(updater, source, files, made_by, validation, calls, frozen, overwrite)
         trained = loop.result(loop.run(stop_after))
         if trained.finished and group.first:
-            further = dict(metadata or {})
             if loss.learns_features and (start is None or WITHOUT_LABELS in read_header(start)):
                 further[WITHOUT_LABELS] = "true"
             loop.save(trained, Weights(name_of(network), smoothing, made_by, loop.steps, frozen, further))

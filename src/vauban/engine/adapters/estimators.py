@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from vauban.columns import refuse_other_columns
 from vauban.errors import BadInput, NoGradients
 
 METHODS = ("predict_proba", "decision_function")
@@ -67,15 +68,9 @@ class Estimator(nn.Module):
         """Refuse a table whose columns or classes have other names than those that the estimator knows, or another order."""
         from vauban.data.dataset import Dataset
 
-        if not isinstance(data, Dataset) or (features := data.features) is None:
+        refuse_other_columns([str(name) for name in getattr(self.estimator, "feature_names_in_", ())], data)
+        if not isinstance(data, Dataset) or data.features is None:
             return
-        fitted = [str(name) for name in getattr(self.estimator, "feature_names_in_", ())]
-        if len(fitted) == len(features) and fitted != list(features):
-            first = next(i for i, (one, other) in enumerate(zip(fitted, features, strict=True)) if one != other)
-            raise BadInput(
-                f"column {first} of the table is {features[first]!r}, and the classifier was fitted on {fitted[first]!r}: "
-                "the columns of its training table are needed, in their order"
-            )
         classes = np.asarray(self.estimator.classes_)
         names = list(map(str, classes))
         if data.class_names and classes.dtype.kind in "UO" and names != list(data.class_names):
