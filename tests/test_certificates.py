@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,7 +151,22 @@ def test_the_median_radius_is_the_largest_at_which_half_are_certified(radii: lis
     certs = claims(radii, [0] * len(radii), [0] * len(radii))
     assert certs.median_radius == pytest.approx(median, nan_ok=True)
     if not np.isnan(median):
-        assert certs.accuracy(median) >= 0.5 > certs.accuracy(np.nextafter(median, 1))
+        assert certs.accuracy(certs.median_radius) >= 0.5 > certs.accuracy(np.nextafter(median, 1))
+
+
+def test_median_and_average_are_of_the_radii_as_they_are_written() -> None:
+    certs = claims([0.7, 1.0054687123456789, 1 / 3, np.nan], [0] * 4, [0] * 4)
+    written = [float(row["radius"] or 0) for row in csv.DictReader(certs.to_csv().splitlines())]
+    assert written == [0.699999999, 1.005468712, 0.333333333, 0]
+    assert certs.median_radius == written[0]
+    assert certs.average_radius == sum(written) / 4
+    above = claims([0.30000000000000004], [0], [0])  # written 0.3, whose float is below 0.3
+    assert above.to_csv().splitlines()[1] == "0,0,0.300000000,false,0"
+    lines = summary_rows(above.summary([0]))
+    assert ["median radius", "0.3", ""] in lines
+    assert ["average radius", "0.3", ""] in lines
+    infinite = claims([np.inf, np.inf, 0.4], [0] * 3, [0] * 3)
+    assert infinite.median_radius == np.inf
 
 
 def test_claims_for_another_label_do_not_help_the_median() -> None:

@@ -6,6 +6,7 @@ counts and verification all use them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from vauban.laws.exact import Ballots, ExactLaw
 from vauban.laws.from_counts import radii_of_counts, refuse_too_few
 from vauban.laws.law import AnyLaw, Law
 from vauban.laws.patches.exact import ExactPatchLaw
+from vauban.report.numbers import as_written
 from vauban.stopping.policies import Rule
 from vauban.threats import Threat, converted
 from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
@@ -95,19 +97,22 @@ class Claims(ABC):
 
     @property
     def median_radius(self) -> float:
-        """Largest radius at which at least half of all inputs are certified; NaN if fewer than half ever are."""
+        """Largest radius, as it is written, at which at least half of all inputs are certified; NaN if fewer ever are."""
         radii = np.sort(np.where(self.certified(), self.radius, -np.inf))[::-1]
         middle = float(radii[(len(radii) + 1) // 2 - 1])
-        return middle if middle >= 0 else float("nan")
+        return as_written(middle, self.threat) if middle >= 0 else float("nan")
 
     @property
     def average_radius(self) -> float:
         """Mean over all inputs of the radius at which each is certified for its true label, 0 where it is for none. [Zhai2020]
 
-        Abstained inputs and those certified for another label count as 0. NaN where a radius is infinite: there is no mean.
+        Radii count as they are written, rounded down; abstained inputs and those certified for another label count as 0. NaN
+        where a radius is infinite: there is no mean.
         """
-        mean = float(np.where(self.certified(), self.radius, 0.0).mean())
-        return mean if np.isfinite(mean) else float("nan")
+        different, place = np.unique(np.where(self.certified(), self.radius, 0.0), return_inverse=True)
+        written = np.array([as_written(float(radius), self.threat) for radius in different])
+        mean = math.fsum(written[place]) / len(self)
+        return mean if math.isfinite(mean) else float("nan")
 
     @property
     def clean_accuracy(self) -> float:

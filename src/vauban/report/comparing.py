@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vauban.certificates import Claims
 from vauban.report.lines import Line
-from vauban.report.numbers import asked_radius, mean_radius, percent, short_radius
+from vauban.report.numbers import asked_radius, mean_radius, percent, short_median
 from vauban.report.summary import number_or_none, round_numbers
 
 
@@ -86,7 +86,7 @@ def table_rows(rows: Sequence[ComparedRun]) -> list[list[str]]:
     for row in rows:
         shares = ["" if share is None else percent(share) for share in (row.clean, row.base)]
         none = "" if row.clean is None else "none"
-        median = none if row.median is None else short_radius(row.median)
+        median = none if row.median is None else short_median(row.median)
         average = none if row.average is None else mean_radius(row.average)
         lines.append([row.label, *shares, median, average, *map(percent, row.certified)])
         if row.against is not None:

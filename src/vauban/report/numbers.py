@@ -3,6 +3,7 @@ of attacks and needed probabilities up, a confidence never to 1."""
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
@@ -26,6 +27,28 @@ def floor_text(radius: float, step: Decimal = _RADIUS_STEP) -> str:
 def radius_text(radius: float, threat: Threat) -> str:
     """A radius as it is written: a whole number where the threat counts, else rounded down."""
     return str(int(radius)) if threat.integer else floor_text(radius)
+
+
+def as_written(radius: float, threat: Threat) -> float:
+    """A radius as the number that is written of it: what a claim says, and never more than the radius itself.
+
+    >>> from vauban.threats import L2
+    >>> as_written(0.99999999999, L2)
+    0.999999999
+    """
+    return float(radius_text(radius, threat)) if math.isfinite(radius) else radius
+
+
+def short_median(median: float) -> str:
+    """A median of radii for a table, with the digits of `short_radius`: it is a radius `as_written`, and is read as that decimal,
+    not as its float, which may be a little less.
+
+    >>> short_median(0.3), short_radius(0.3)
+    ('0.3', '0.2999')
+    """
+    if not math.isfinite(median):
+        return str(median)
+    return _trimmed(format(Decimal(repr(median)).quantize(_short_step(median), ROUND_FLOOR, _WIDE), "f"))
 
 
 def short_radius(radius: float) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from vauban.certificates import Certificates, Claims
 from vauban.errors import BadInput
-from vauban.report.numbers import asked_radius, confidence, mean_radius, percent, percent_up, short_radius
+from vauban.report.numbers import asked_radius, confidence, mean_radius, percent, percent_up, short_median
 
 
 def parse_radii(text: str | None) -> list[float] | None:
@@ -130,6 +130,6 @@ def rows(summary: dict[str, Any]) -> list[list[str]]:
         lines.append(
             [f"certified at radius {asked_radius(line['radius'])}", percent(line["accuracy"]), percent(beside)]
         )
-    lines.append(["median radius", "none" if median is None else short_radius(median), ""])
+    lines.append(["median radius", "none" if median is None else short_median(median), ""])
     lines.append(["average radius", average_text(summary["average_radius"]), ""])
     return lines if not summary["exact"] or _two_bounds(summary) else [line[:2] for line in lines]

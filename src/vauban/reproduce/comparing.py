@@ -15,7 +15,7 @@ from vauban.bounds.ranks import leaders
 from vauban.certificates import Claims
 from vauban.report.comparing import standard_error
 from vauban.report.lines import ATTACK_TABLE, attack_distances
-from vauban.report.numbers import asked_radius, short_radius
+from vauban.report.numbers import asked_radius, short_median, short_radius
 from vauban.reproduce.entry import Entry, Published
 from vauban.reproduce.steps import Step
 from vauban.runs.run import Run
@@ -222,6 +222,7 @@ def cells(row: Compared) -> list[str]:
     if row.ours is None:
         return [published, "none", ""]
     spread = f" ± {row.error:.2g}" if row.error else ""
-    ours = f"{short_radius(row.ours)}{spread}" if median else f"{row.ours:.2f}{unit}{spread}"
+    radius = short_median if row.quantity == "median" else short_radius
+    ours = f"{radius(row.ours)}{spread}" if median else f"{row.ours:.2f}{unit}{spread}"
     by = row.difference
     return [published, ours, "" if by is None else f"{by:+.4g}" if median else f"{by:+.2f}"]
