@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,3 +188,22 @@ def test_the_least_n_of_predict_is_the_first_that_can_decide() -> None:
     for k, deviation in itertools.product((1, 2, 3), (0.0, 1e-7, 1e-6, 4e-6, 1e-5, 5e-5)):
         able = (n for n in range(1, 400) if (left := 0.001 - n * deviation) > 0 and least_votes(k, left) <= n)
         assert least_votes_with(deviation, k, 0.001) == next(able, None)
+
+
+def test_a_run_is_written_to_and_read_from_the_home_folder(
+    smoothed: vb.SmoothedClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    x, y = torch.full((2, 4), 0.9), [1, 1]
+    certs = smoothed.certify(x, y, n=100, seed=1, out="~/run", progress=False)
+    assert (tmp_path / "run" / "seal.json").exists()
+    assert not (tmp_path / "~").exists()
+    assert vb.Run.open("~/run").certificates() == certs
+    assert vb.Run.open("~/run").verify()
+    for wrong, said in (
+        ({"out": 3}, "^out=3: a path"),
+        ({"out": "~/run", "extend": "200"}, "^extend='200': the number"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            smoothed.certify(x, y, n=100, seed=1, progress=False, **wrong)

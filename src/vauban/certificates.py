@@ -29,7 +29,7 @@ from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.report.numbers import as_written
 from vauban.stopping.policies import Rule
 from vauban.threats import Threat, converted
-from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_rho, check_votes
+from vauban.validation import check_alpha, check_deviation, check_k, check_labels, check_radius, check_rho, check_votes
 
 UNIT_RANGE = (0.0, 1.0)
 COLUMNS = ("index", "label", "radius", "abstained", "truth")
@@ -84,7 +84,7 @@ class Claims(ABC):
     def certified(self, r: float = 0.0) -> NDArray[np.bool_]:
         """Which inputs [m] are certified for their true label at radius r: decided, correct, and radius >= r."""
         right = self.label == self._truth()
-        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= r)
+        return right & ~self.abstained & (np.nan_to_num(self.radius, nan=-1.0) >= check_radius(r))
 
     def accuracy(self, r: float = 0.0) -> float:
         """Fraction of all inputs certified for their true label at radius r."""

@@ -222,12 +222,15 @@ class RemoteBatch:
 
     def report(self, path: str | Path) -> Path:
         """Write its report page here."""
+        from vauban.validation import path_of
+
+        place = path_of("path", path)
         connection, answer = self.client._request("GET", f"/runs/{self.id}/report", {})
         try:
-            Path(path).write_bytes(answer.read())
+            place.write_bytes(answer.read())
         finally:
             connection.close()
-        return Path(path)
+        return place
 
     def save(self, path: str | Path) -> Any:
         """Write the run folder here, and open it."""
@@ -238,8 +241,9 @@ def save_files(path: str | Path, files: Mapping[str, str]) -> Any:
     """Write the files of a run folder that a service sent to a new folder, and open it; only plain names are written."""
     from vauban.files import replace_file
     from vauban.runs.run import Run
+    from vauban.validation import path_of
 
-    folder = Path(path)
+    folder = path_of("path", path)
     if not all(_NAME.fullmatch(name) for name in files):
         raise RunRefused("the service sent files with names that no run folder has: nothing is written")
     folder.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,14 @@ def replace_file(path: Path, content: bytes) -> None:
         raise CannotWrite(f"{path} cannot be written: {problem.strerror or problem}") from problem
 
 
+def make_folder_of(path: Path) -> None:
+    """Create the folder that a file is to be written to, where it is missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise CannotWrite(f"{path} cannot be written: {problem.strerror}; give another name") from None
+
+
 def unique_beside(path: Path) -> Path:
     """A hidden file beside this one, of a name that no other thread uses, nor a process of this number in another container."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")

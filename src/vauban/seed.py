@@ -11,7 +11,7 @@ from pathlib import Path
 from vauban.errors import BadInput, Lie, RunRefused
 from vauban.files import read_json, write_json
 from vauban.runs.sections import SeedSection
-from vauban.validation import check_nonce
+from vauban.validation import check_nonce, check_seed
 
 FILE, NONCE_FILE = "seed", "nonce.json"
 NUMBER, SYSTEM, ANNOUNCED = KINDS = ("number", "system", "announced")
@@ -37,7 +37,7 @@ class Seed:
         """The seed of a number, or a fresh one; with `nonce_from` that of an announced run, which has no key before its nonce."""
         if number is None:
             return cls(secrets.token_bytes(32), SYSTEM if nonce_from is None else ANNOUNCED, nonce_from)
-        return cls(hashlib.sha256(f"vauban seed {number}".encode()).digest(), NUMBER)
+        return cls(hashlib.sha256(f"vauban seed {check_seed(number)}".encode()).digest(), NUMBER)
 
     def with_nonce(self, announced: str, nonce: str) -> Seed:
         """The seed of the run that was announced as this hash, with its nonce."""

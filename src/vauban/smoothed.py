@@ -210,7 +210,9 @@ class SmoothedClassifier(AsModule):
             self._check_text_form()
         vote = executor(on, self.base.module)
         with ExitStack() as stack:
-            store: Any = stack.enter_context(MemoryStore() if out is None else FolderStore(Path(out)))
+            store: Any = stack.enter_context(
+                MemoryStore() if out is None else FolderStore(validation.path_of("out", out))
+            )
             there = None if store.manifest is None else store.manifest.compute
             stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
             stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))

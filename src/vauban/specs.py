@@ -136,7 +136,7 @@ def natural(text: str) -> int:
 def one_sigma(sigma: Any) -> float:
     """Check sigma, one standard deviation for all coordinates; other noise, such as correlated noise, is not certified."""
     try:
-        value = float(sigma)
+        value = float("no number" if isinstance(sigma, bool) else sigma)
     except (TypeError, ValueError):
         raise BadInput(
             f"sigma={sigma!r}: one number is needed. Noise must be independent and identically distributed in every "

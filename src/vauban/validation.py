@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +37,52 @@ Ints = NDArray[np.int64]
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number, and not a bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_bool(value: Any) -> bool:
+    """Whether a value is True or False, also those of NumPy."""
+    return isinstance(value, bool | np.bool_)
+
+
+def refuse_bools(call: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse True and False among the arguments of a call, but for flags: Python would count them as 1 and 0."""
+    if not any(map(is_bool, (*given, *named.values()))):
+        return
+    parameters = inspect.signature(call).parameters
+    for name, value in (*zip(parameters, given, strict=False), *named.items()):
+        if is_bool(value) and name in parameters and parameters[name].annotation not in (bool, "bool"):
+            raise BadInput(
+                f"{name}={value}: a value is needed, not True or False; give a number, such as {name}={value:d}"
+            )
+
+
+def path_of(name: str, path: Any, needed: str = "a path is needed, as text or as a pathlib.Path") -> Path:
+    """A path that was given as text or as a path, with ~ as the home folder; `needed` says what else is refused for."""
+    if not isinstance(path, str | PathLike):
+        raise BadInput(f"{name}={path!r}: {needed}")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BadInput(f"{name}={str(path)!r}: no home folder of that name is known; write the folder out") from None
+
+
+def check_radius(r: Any) -> float:
+    """Check a radius that is asked about: one finite number, zero or more."""
+    if is_bool(r) or not isinstance(r, float | int | np.floating | np.integer):
+        several = (
+            "" if isinstance(r, str) or not hasattr(r, "__len__") else "; for several radii, ask for one at a time"
+        )
+        raise BadInput(f"radius {r!r}: one number is needed, 0 or more{several}")
+    if not 0 <= r < math.inf:
+        raise BadInput(f"radius {r}: a finite number is needed, 0 or more")
+    return float(r)
+
+
+def check_seed(seed: Any) -> int:
+    """Check the number of a seed."""
+    if not is_whole(seed):
+        raise BadInput(f"seed={seed!r}: a whole number is needed, such as seed=1")
+    return int(seed)
 
 
 def check_k(k: Any, num_classes: int) -> int:

@@ -1,12 +1,15 @@
 """The curve of certified accuracy: whole radii have whole ticks, and a plot without a curve says why."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from vauban.certificates import Certificates, derive
+from vauban.errors import VaubanError
+from vauban.report.plots import plot
 
 figure = pytest.importorskip("matplotlib.figure") and pytest.importorskip("vauban.report.curve").figure
 
@@ -65,3 +68,26 @@ def test_a_sigma_for_each_feature_fits_the_picture() -> None:
         shown
         == "table.csv:label=class,layout=chw, gaussian:sigma=0.25/0.123456/0.25/0.123456/…, 10,000 votes per input"
     )
+
+
+@pytest.mark.parametrize("name", ["curve.png", "curve.SVG", "curve.pdf"])
+def test_a_plot_creates_its_folder(name: str, tmp_path: Path) -> None:
+    certs = claims([1.0, 2.0])
+    certs.plot(tmp_path / "a" / name)
+    plot(certs, path=tmp_path / "b" / name)
+    assert (tmp_path / "a" / name).stat().st_size > 1000 < (tmp_path / "b" / name).stat().st_size
+
+
+@pytest.mark.parametrize("draw", [lambda path: claims([1.0]).plot(path), lambda path: plot(claims([1.0]), path=path)])
+def test_a_plot_that_cannot_be_written_says_why(draw: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name, said in (
+        ("x.xyz", "end the name with .png"),
+        ("x", "end the name with .png"),
+        ("file/x.png", "cannot be written"),
+    ):
+        with pytest.raises(VaubanError, match=said):
+            draw(tmp_path / name)
+    with pytest.raises(VaubanError, match="^path=3: "):
+        draw(3)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]

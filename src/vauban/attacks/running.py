@@ -31,7 +31,7 @@ from vauban.report.numbers import floor_text
 from vauban.report.progress import bar
 from vauban.standardise import Standardisation
 from vauban.threats import Threat
-from vauban.validation import check_alpha, check_at_least_one
+from vauban.validation import check_alpha, check_at_least_one, check_seed, path_of
 
 DEFAULTS = {
     "l2": ("minimal", "pgd"),
@@ -119,8 +119,8 @@ def attack(
         numbers["together"] = together
     with ExitStack() as stack:
         if out is not None:
-            check_folder(Path(out))
-        secret = seed if seed is not None else kept_seed(out) or secrets.randbits(62)
+            check_folder(out := path_of("out", out))
+        secret = check_seed(seed) if seed is not None else kept_seed(out) or secrets.randbits(62)
         found = subject_of(
             subject,
             data,
@@ -143,8 +143,8 @@ def attack(
         given = found.target.units.given(found.x[:1])
         folder = None
         if out is not None:
-            stack.enter_context(locked(Path(out)))
-            folder = AttackFolder(Path(out), settings | {"seed": secret}, given.shape[1:], given.dtype.name)
+            stack.enter_context(locked(out))
+            folder = AttackFolder(out, settings | {"seed": secret}, given.shape[1:], given.dtype.name)
             stack.callback(folder.close)
         work = _Work(found, chosen, secret, CONFIRM_ALPHA if abstain is None else abstain, abstain is not None)
         results = _all_results(work, shared, together, folder, progress)

@@ -74,7 +74,6 @@ def plot(
     lines = _lines(runs, k, n, alpha, bounds, smoothing, threat, label, best)
     drawn = draw_histogram(lines, title) if histogram else draw(lines, title)
     stem = out.with_suffix("") if out.suffix in _PICTURES else out
-    stem.parent.mkdir(parents=True, exist_ok=True)
     for path in write_all(drawn, lines, stem):
         typer.echo(str(path))
 

@@ -16,6 +16,7 @@ from vauban.laws import law as law_of
 from vauban.laws.exact import ExactLaw
 from vauban.runs.manifest import has_manifest
 from vauban.specs import choose
+from vauban.validation import path_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def read(
     `threat`: what radii are distances in, where a layout does not say. `smoothing`: the exact smoothing of a DSSN folder, whose
     number of views gives the counts.
     """
-    place = Path(path)
+    place = path_of("path", path)
     if not place.exists():
         raise BadInput(f"{path} does not exist: a run folder, or a file of results, is needed")
     name = layout or recognised(place)
@@ -92,7 +93,7 @@ def read(
 
 def write(path: str | Path, results: Results, layout: str | None = None) -> tuple[str, ...]:
     """Write results; the layout is that of the path's ending unless given. Returns what a reader must know besides."""
-    place = Path(path)
+    place = path_of("path", path)
     name = choose("layout", layout or by_suffix(place), LAYOUTS)
     if name in ("rs4a", "dssn"):
         if place.is_file():

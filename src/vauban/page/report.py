@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from vauban.errors import BadInput, RunRefused
-from vauban.files import replace_file
+from vauban.files import make_folder_of, replace_file
 from vauban.page.contents import contents
 from vauban.page.document import document
 from vauban.page.inputs import MOST_VIEWS, VIEWS, attacked, pictured
 from vauban.runs.opened import OpenedRun
+from vauban.validation import path_of
 
 
 def write_report(
@@ -47,8 +48,8 @@ def write_report(
         one["attack"] = None if folder is None else attacked(run, folder)
         shown.append(one)
     called = title or (runs[0].title if len(runs) == 1 else f"{len(runs)} runs compared")
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = path_of("path", out)
+    make_folder_of(path)
     replace_file(path, document({"title": title, "runs": shown}, called).encode())
     return path
 

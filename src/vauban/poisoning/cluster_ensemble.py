@@ -22,6 +22,7 @@ from vauban.poisoning.training.weights_folder import WeightsFolder, fingerprints
 from vauban.poisoning.votes.checkpoint import VotesCheckpoint
 from vauban.poisoning.votes.ensemble_votes import EnsembleVotes
 from vauban.poisoning.voting_ensemble import VotingEnsemble
+from vauban.validation import path_of
 
 _STARTS = 10
 
@@ -88,13 +89,13 @@ class ClusterEnsemble(VotingEnsemble):
 
     def save(self, folder: str | Path) -> None:
         """Write the clusters and counts to a folder."""
-        store = WeightsFolder.begin(Path(folder), self.manifest)
+        store = WeightsFolder.begin(path_of("folder", folder), self.manifest)
         store.write_shared({"centres": torch.from_numpy(self.centres), "table": torch.from_numpy(self.table)})
 
     @classmethod
     def load(cls, folder: str | Path) -> ClusterEnsemble:
         """The clusters and counts in a folder."""
-        store = WeightsFolder.open(Path(folder))
+        store = WeightsFolder.open(path_of("folder", folder))
         shared = store.shared()
         if shared is None:
             raise Incomplete(f"{folder} holds no clusters yet: run the same train command again")

@@ -41,6 +41,7 @@ from vauban.poisoning.votes.counting import PreferenceCounter, VoteCounter
 from vauban.poisoning.votes.ensemble_votes import AGGREGATES, EnsembleVotes
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 from vauban.specs import choose
+from vauban.validation import path_of
 
 Group = SavedGroup | SavedModels | InMemoryGroup
 
@@ -98,7 +99,7 @@ class Ensemble(VotingEnsemble):
             chosen,
             against=against,
             preprocessing=preprocessing,
-            folder=None if folder is None else Path(folder),
+            folder=None if folder is None else path_of("folder", folder),
             source=(source or {}) | ({} if columns is None else {"columns": columns}),
             on=on,
             progress=reporter(progress),
@@ -138,7 +139,7 @@ class Ensemble(VotingEnsemble):
         Classifiers of scikit-learn come with their learner. No code of their skops files is executed; types that skops does not
         trust by itself, such as "sklearn.tree._tree.Tree", are named in `trust` if you know where the folder comes from.
         """
-        store = WeightsFolder.open(Path(folder), trust)
+        store = WeightsFolder.open(path_of("folder", folder), trust)
         if trainer is None and learner is not None:
             trainer = module_trainer_again(store.manifest["trainer"], learner, device)
         if trainer is None:
@@ -160,10 +161,10 @@ class Ensemble(VotingEnsemble):
         Networks become safetensors files, classifiers of scikit-learn skops files (extra `sklearn`); nothing is pickled.
         """
         if isinstance(self.trainer, SklearnTrainer):
-            return self._save_models(Path(folder), self.trainer)
+            return self._save_models(path_of("folder", folder), self.trainer)
         if any(not isinstance(group.weights(), dict) for group in self.groups):
             raise BadInput(IN_MEMORY_ONLY)
-        store = WeightsFolder.begin(Path(folder), self.manifest)
+        store = WeightsFolder.begin(path_of("folder", folder), self.manifest)
         if getattr(self.trainer, "shared", None):
             store.write_shared(self.trainer.shared)  # type: ignore[attr-defined]
         for group in self.groups:

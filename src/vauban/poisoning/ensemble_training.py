@@ -23,6 +23,7 @@ from vauban.poisoning.selection import check_fixed_beforehand, select
 from vauban.poisoning.training.stacked.build_trainer import build_trainer
 from vauban.poisoning.training_plan import TrainingPlan, plan_training
 from vauban.poisoning.voting_ensemble import VotingEnsemble
+from vauban.validation import path_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def train(
             {"seeds": seeds, "seed": seed, "normalise": normalise},
             preprocessing,
             device,
-            None if out is None else Path(out),
+            None if out is None else path_of("out", out),
             on,
             progress,
             samples.originals,
@@ -169,7 +170,7 @@ def train_clusters(request: TrainingRequest) -> ClusterEnsemble:
 
 def load_ensemble(folder: str | Path, device: str = "cpu", trust: Sequence[str] = ()) -> VotingEnsemble:
     """The ensemble in a folder, of whatever kind; its base classifiers vote on `device`. `trust`: as in `Ensemble.load`."""
-    trainer = read_manifest(Path(folder))["trainer"]
+    trainer = read_manifest(path_of("folder", folder))["trainer"]
     if trainer.get("trainer") == "clusters":
         return ClusterEnsemble.load(folder)
     return Ensemble.load(folder, device=device, trust=trust)

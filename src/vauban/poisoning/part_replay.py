@@ -34,6 +34,7 @@ from vauban.poisoning.votes.run_folder import NO_SPEC, PoisoningRecord, ballots_
 from vauban.poisoning.voting_ensemble import VotingEnsemble
 from vauban.replay import undetected
 from vauban.runs.verify import verify_run
+from vauban.validation import path_of
 
 Samples = str | Dataset | tuple[NDArray[Any], Any]
 """The text form of a data set, a data set, or inputs [n, ...] and labels [n]."""
@@ -102,7 +103,7 @@ def replay_parts(
     sets of inputs and of training samples, those that the manifest names unless given. `trainer`: that of the training, if it is
     not Vauban's own; `trust`: types of the ensemble's skops files, as in `Ensemble.load`. The first difference is a `Lie`.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
     verify_run(folder)
     record = read_record(folder)
     about = renamed(_training_of(folder, record))

@@ -27,7 +27,7 @@ from vauban.poisoning.votes.poisoning_manifest import compose
 from vauban.poisoning.votes.run_folder import InputSource, PoisoningRecord, finished_run, refuse_other_run, write_run
 from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.poisoning.votes.votes_file import VotesFile, check_votes_path, write_votes_file
-from vauban.validation import check_index, check_labels
+from vauban.validation import check_index, check_labels, path_of
 
 
 class VotingEnsemble(ABC):
@@ -171,7 +171,9 @@ class VotingEnsemble(ABC):
         _check_kept(keep_votes, out, settings)
         voting = functools.partial(reporter(progress), "voting", self._votings(aggregate), "models")
         if out is not None:
-            return self._certify_into(Path(out), x, truth, settings, source, voting, keep_votes, on).certificates()
+            return self._certify_into(
+                path_of("out", out), x, truth, settings, source, voting, keep_votes, on
+            ).certificates()
         with voting() as on_progress:
             votes = self.tally(x, aggregate, on_progress, on=on)
         return derive(votes, truth, **vars(settings), index=index, training=self.manifest)
@@ -190,14 +192,14 @@ class VotingEnsemble(ABC):
 
         `vauban claim` and `vauban poison import` read it, and so does whoever has NumPy. Arguments are those of `certify`.
         """
-        check_votes_path(Path(path))
+        check_votes_path(path := path_of("path", path))
         x, y = self.as_inputs(x), None if y is None else to_array(y, "labels")
         truth = None if y is None else check_labels(y, len(x), self.num_classes, name="y")
         index = check_index(None if source is None else source.index, len(x))
         with reporter(progress)("voting", self._votings(aggregate), "models") as on_progress:
             votes = self.tally(x, aggregate, on_progress)
         file = VotesFile(votes, truth, index, str(self.partition), self._training())
-        write_votes_file(Path(path), file, aggregate)
+        write_votes_file(path, file, aggregate)
 
     def certify_data(
         self,

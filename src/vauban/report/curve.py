@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vauban.certificates import Claims
-from vauban.errors import MissingExtra
+from vauban.errors import BadInput, MissingExtra
+from vauban.files import make_folder_of, replace_file
 from vauban.report.numbers import confidence
 from vauban.report.wording import threat_of
+from vauban.validation import path_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,9 +71,25 @@ def figure(
     )
     axes.legend(title=note, frameon=False)
     drawn.tight_layout()
-    if path is not None:
+    if isinstance(path, BytesIO):
         drawn.savefig(path)
+    elif path is not None:
+        save_figure(drawn, path)
     return drawn
+
+
+def save_figure(drawn: Figure, path: str | Path) -> None:
+    """Write a figure in the form that the ending of the name says; its folder is created where it is missing."""
+    from matplotlib import rc_context
+
+    place = path_of("path", path)
+    known, kind, content = drawn.canvas.get_supported_filetypes(), place.suffix.lower()[1:], BytesIO()
+    if kind not in known:
+        raise BadInput(f"{place} cannot be written: end the name with .png, .svg or .pdf")
+    with rc_context({"svg.hashsalt": "vauban"}):  # the same picture is the same file
+        drawn.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    make_folder_of(place)
+    replace_file(place, content.getvalue())
 
 
 def _wrapped(text: str, width: int, lines: int) -> str:

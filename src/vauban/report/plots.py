@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, MissingExtra
-from vauban.files import replace_file
+from vauban.files import make_folder_of, replace_file
+from vauban.report.curve import save_figure
 from vauban.report.lines import Line, best_of, read_lines
 from vauban.report.numbers import asked_radius, confidence, floor_text, percent
 from vauban.report.summary import round_numbers
+from vauban.validation import path_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +60,7 @@ def plot(
         lines.append(best_of([line for line in lines if line.kind == "certified"]))
     drawn = draw_histogram(lines, title) if histogram else draw(lines, title)
     if path is not None:
-        write(drawn, lines, Path(path))
+        write(drawn, lines, path_of("path", path))
     return drawn
 
 
@@ -115,15 +117,14 @@ def draw_histogram(lines: Sequence[Line], title: str = "") -> Figure:
 def write(drawn: Figure, lines: Sequence[Line], path: Path) -> None:
     """Write a figure, or the numbers behind it, in the form that the ending of `path` names."""
     kind = path.suffix.lower()
+    if kind in (".csv", ".tex"):
+        make_folder_of(path)
     if kind == ".csv":
         replace_file(path, csv_text(lines).encode())
     elif kind == ".tex":
         replace_file(path, latex(lines).encode())
     elif kind in (".png", ".svg", ".pdf"):
-        from matplotlib import rc_context
-
-        with rc_context({"svg.hashsalt": "vauban"}):  # the same picture is the same file
-            drawn.savefig(path, metadata={"Date": None} if kind == ".svg" else None)
+        save_figure(drawn, path)
     else:
         raise BadInput(f"{path} cannot be written: end the name with .png, .svg, .pdf, .csv or .tex")
 

@@ -9,6 +9,7 @@ from vauban.errors import BadInput, RunRefused
 from vauban.files import read_json, refuse_packed
 from vauban.methods import FixedMethod, Method
 from vauban.runs.store import SEAL, RunRecord, claims_file, extensions_of
+from vauban.validation import check_at_least_one
 from vauban.votes import SampledVotes
 
 
@@ -40,6 +41,7 @@ def extend_method(method: Method, ns: list[int]) -> Method:
 def extended_method(folder: Path, record: RunRecord, n: int) -> Method | None:
     """The method of the run in a folder with an extension to n votes, None if it has that; one to which none can be added now is
     refused."""
+    check_at_least_one("extend", n, "the number of votes per input to extend the run to is needed")
     if n in extensions_of(record.method):
         return None
     extended = extend_method(record.method, [n])

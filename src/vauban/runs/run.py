@@ -14,6 +14,7 @@ from vauban.runs.masses import with_mass
 from vauban.runs.opened import OpenedRun
 from vauban.runs.second_claims import derived
 from vauban.runs.store import RunRecord, extensions_of, read_record
+from vauban.validation import path_of
 from vauban.votes import BallotVotes, Counts, SampledVotes, VoteTable
 
 
@@ -31,7 +32,7 @@ class Run(OpenedRun):
     @staticmethod
     def open(path: str | Path) -> Any:
         """Open a run folder, finished or not."""
-        folder = Path(path)
+        folder = path_of("path", path, "the folder of a run is needed, as text or as a pathlib.Path")
         if folder.is_dir():
             refuse_special_files(folder)
         if read_raw(folder).get("kind") == "poisoning":

@@ -12,6 +12,7 @@ from vauban.files import json_bytes, replace_file
 from vauban.runs.manifest import FILE
 from vauban.runs.store import EXTENSIONS, SEAL, RunRecord, extension_lines, extensions_of
 from vauban.seed import NONCE_FILE
+from vauban.validation import path_of
 
 
 def own_claim(certs: Certificates) -> bool:
@@ -27,7 +28,7 @@ def own_claim(certs: Certificates) -> bool:
 
 def save_run(path: str | Path, record: RunRecord) -> Path:
     """Write the run folder of certificates that were made in memory, the same folder as certify(out=path) writes."""
-    folder = Path(path)
+    folder = path_of("path", path)
     folder.mkdir(parents=True, exist_ok=True)
     if any(not name.startswith(".") for name in os.listdir(folder)):
         raise RunRefused(f"{folder} is not empty: give another path")

@@ -34,7 +34,7 @@ from vauban.runs.store import (
 from vauban.runs.unproven import underived, unproven
 from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
-from vauban.validation import check_nonce
+from vauban.validation import check_nonce, path_of
 from vauban.votes import SampledVotes
 
 
@@ -73,7 +73,7 @@ def verify_run(
     published of an announced run, which this must be. `data`: the whole data set, from which the rule in the manifest must
     give the inputs of the run.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
     if (announced is None) != (nonce is None):
         raise BadInput("announced and nonce belong together: give both, as they were published")
     kind = read_raw(folder).get("kind", "smoothing")

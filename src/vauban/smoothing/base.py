@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -15,6 +16,7 @@ from vauban.registry import Registry
 from vauban.smoothing.grid import GridNoise, to_unit
 from vauban.specs import Spec
 from vauban.threats import Threat
+from vauban.validation import refuse_bools
 
 
 class Smoothing(ABC):
@@ -30,6 +32,12 @@ class Smoothing(ABC):
     law: AnyLaw
     turns = 1
     """How many smoothings take turns in a batch; above 1 only in `Several`, where a part of a batch must be a multiple of it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let every smoothing, also of other packages, refuse True and False where its parameters are no flags."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _without_bools(cls.__init__)  # type: ignore[method-assign]
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
@@ -128,6 +136,17 @@ class Smoothing(ABC):
 
     def __hash__(self) -> int:
         return hash(str(self.spec))
+
+
+def _without_bools(init: Any) -> Any:
+    """The `__init__` of a smoothing after a check of its arguments."""
+
+    @functools.wraps(init)
+    def checked(self: Smoothing, *given: Any, **named: Any) -> None:
+        refuse_bools(init, (self, *given), named)
+        init(self, *given, **named)
+
+    return checked
 
 
 def without_value(change: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from vauban.training.losses import Loss
 from vauban.training.recipe import Recipe
 from vauban.training.validation import Validation
 from vauban.validation import check_at_least_one, is_whole
+from vauban.validation import path_of as any_path_of
 
 
 def recipe_of(recipe: Any, settings: Mapping[str, Any], keywords: Iterable[str]) -> Recipe:
@@ -59,9 +59,7 @@ def callbacks_of(callbacks: Any) -> list[Callable[..., Any]]:
 
 def path_of(name: str, path: Any) -> Path:
     """The path of a file of weights, with ~ as the home folder."""
-    if not isinstance(path, str | PathLike):
-        raise BadInput(f"{name}={path!r}: the path of a .safetensors file is needed")
-    return Path(path).expanduser()
+    return any_path_of(name, path, "the path of a .safetensors file is needed")
 
 
 def check_counts(stop_after: Any, workers: Any) -> None:

@@ -14,6 +14,7 @@ from vauban.errors import MissingExtra
 from vauban.poisoning.training.failures import Failure, attempt
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
+from vauban.validation import check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +40,7 @@ class SklearnTrainer:
 
     def __post_init__(self) -> None:
         choose("way to seed", self.seeds, SEEDS)
+        object.__setattr__(self, "seed", check_seed(self.seed))
         _check_parameters(self.estimator)
 
     @property

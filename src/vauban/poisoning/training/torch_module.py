@@ -21,6 +21,7 @@ from vauban.poisoning.progress import ProgressCallback
 from vauban.poisoning.training.failures import about_the_machine, describe
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
+from vauban.validation import check_seed
 
 PROBE = "probe"  # what a manifest says of a module, which `refuse_other_probe` compares
 
@@ -49,6 +50,7 @@ class ModuleTrainer:
 
     def __post_init__(self) -> None:
         choose("way to seed", self.seeds, SEEDS)
+        object.__setattr__(self, "seed", check_seed(self.seed))
         choose("normalisation", self.normalise, ("none", "partition"))
 
     @property

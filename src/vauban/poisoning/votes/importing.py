@@ -19,6 +19,7 @@ from vauban.poisoning.votes.run_folder import NO_SPEC, InputSource, PoisoningRec
 from vauban.poisoning.votes.settings import PoisoningSettings
 from vauban.poisoning.votes.votes_file import VotesFile, read_votes_file
 from vauban.specs import Parameter, Spec, choose, read_params
+from vauban.validation import path_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,8 @@ def import_votes(
     settings = PoisoningSettings.of(classes, labelled, aggregate=aggregate, k=k, label=label)
     section = _source(data, file).section(file.labels, classes)
     manifest = compose(file.partition, file.votes.against, settings, training=file.training, data=section)
-    return PoisoningRun(Path(out), write_run(Path(out), PoisoningRecord(manifest, file.votes)))
+    folder = path_of("out", out)
+    return PoisoningRun(folder, write_run(folder, PoisoningRecord(manifest, file.votes)))
 
 
 def holds_votes(path: str | Path) -> bool:

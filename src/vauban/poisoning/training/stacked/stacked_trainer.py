@@ -31,6 +31,7 @@ from vauban.poisoning.training.stacked.group_data import GroupData, channels_las
 from vauban.poisoning.training.stacked.stacked_networks import initial_weights, network, network_name
 from vauban.poisoning.training.trainer import SEEDS
 from vauban.specs import choose
+from vauban.validation import check_seed
 
 _SCORED_ROWS = 128  # inputs that are scored at once
 _CACHED_BLOCKS = 256  # blocks of inputs whose transform is kept
@@ -71,6 +72,7 @@ class StackedTrainer:
         input_transform(self.front), augmentation(self.augment)
         choose("way to normalise", self.normalise, ("partition", "fixed"))
         choose("way to seed", self.seeds, SEEDS)
+        object.__setattr__(self, "seed", check_seed(self.seed))
         choose("precision", self.precision, ("float32", "bfloat16"))
         for name, least in (("num_classes", 2), ("steps", 1), ("batch", 1), ("group", 1), ("views", 0)):
             if getattr(self, name) < least:
