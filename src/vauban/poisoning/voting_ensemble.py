@@ -135,7 +135,9 @@ class VotingEnsemble(ABC):
             return self.tally(self.as_inputs(x), aggregate, on_progress).answer(aggregate)
 
     def check_inputs(self, x: NDArray[Any]) -> None:
-        """Refuse inputs of another shape or type than the training samples."""
+        """Refuse no inputs at all, and those of another shape or type than the training samples."""
+        if x.size == 0:
+            raise BadInput(f"inputs are empty, of shape {list(x.shape)}: one input or more is needed")
         shape, dtype = self.manifest["data"]["shape"], self.manifest["data"]["dtype"]
         if list(x.shape[1:]) != shape or x.dtype.name != dtype:
             raise BadInput(

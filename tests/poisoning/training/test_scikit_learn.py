@@ -55,8 +55,11 @@ def test_scikit_learn_through_joblib_is_the_same() -> None:
 
 def test_a_part_of_one_class_votes_for_it() -> None:
     x, y = X[Y == 4][:12], np.full(12, 4)
-    votes = Ensemble.fit(x, y, Partition(3), SklearnTrainer(RidgeClassifier(), 10)).votes(TEST_X)
-    assert (votes == 4).all()
+    ensemble = Ensemble.fit(x, y, Partition(3), SklearnTrainer(RidgeClassifier(), 10))
+    assert (ensemble.votes(TEST_X) == 4).all()
+    for empty in (TEST_X[:0], []):
+        with pytest.raises(BadInput, match="inputs are empty, of shape .*: one input or more is needed"):
+            ensemble.certify(empty)
 
 
 def test_votes_of_models_that_nobody_can_name_are_resumed_by_their_own_ensemble_alone(tmp_path: Path) -> None:
