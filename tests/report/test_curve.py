@@ -91,3 +91,12 @@ def test_a_plot_that_cannot_be_written_says_why(draw: Any, tmp_path: Path) -> No
     with pytest.raises(VaubanError, match="^path=3: "):
         draw(3)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_plot_of_runs_says_that_all_radii_are_0_too() -> None:
+    def texts(*shown: Certificates) -> list[str]:
+        return [text.get_text() for text in plot(*shown).axes[0].texts]
+
+    assert texts(claims([0.0, np.nan, 0.0])) == ["2 of 3 inputs are certified,\nall at radius 0"]
+    assert texts(claims([np.nan])) == ["no input is certified for its true label"]
+    assert texts(claims([0.0]), claims([1.0])) == []

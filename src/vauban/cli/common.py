@@ -28,6 +28,7 @@ __all__ = ["counter", "progress"]
 
 INTERRUPTED = 130
 _LONGEST_NAME = 40  # characters in the first column of a table that are not broken into two lines
+_LONGEST_NUMBER = 14  # characters of a cell that is a number, such as 100.00 %
 
 debug: ContextVar[bool] = ContextVar("debug", default=False)
 """Whether the traceback of an error is shown; set by `vauban --debug`."""
@@ -307,8 +308,8 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     """Print an aligned table; `numbers`: whether all columns but the first are aligned to the right.
 
     The first column, if it holds names that are not too long, is not broken: a name in two lines cannot be copied.
-    Numbers with their errors, ±, are broken before the ± alone, where the table would be too wide; where it still is, lines are
-    longer than the screen, since digits in two lines cannot be read.
+    Nor are numbers: those with their errors, ±, are broken before the ± alone, where the table would be too wide. Where it still
+    is, lines are longer than the screen, since digits in two lines cannot be read.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -326,8 +327,13 @@ def print_table(headers: list[str], rows: list[list[str]], title: str | None = N
     table.columns[0].no_wrap = all(len(row[0]) <= _LONGEST_NAME for row in rows)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    if any("±" in cell for row in rows for cell in row):
-        console.width = max(console.width, console.measure(table, options=console.options.update(width=9999)).maximum)
+    errors = any("±" in cell for row in rows for cell in row)
+    if errors or (numbers and all(len(cell) <= _LONGEST_NUMBER for row in rows for cell in row[1:])):
+        for i, header in enumerate(headers):
+            cut = [*header.split(), *(row[i] for row in rows if len(row) > i and (i or table.columns[0].no_wrap))]
+            table.columns[i].min_width = max((len(line) for text in cut for line in text.split("\n")), default=0)
+        wide = console.measure(table, options=console.options.update(width=9999))
+        console.width = max(console.width, wide.minimum if sys.stdout.isatty() and not errors else wide.maximum)
     with console.capture() as captured:  # rich itself would end the process where nobody reads on
         if title:
             console.print(Text(title))

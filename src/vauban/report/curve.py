@@ -62,7 +62,7 @@ def figure(
     )
     if threat.integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.text(0.5, 0.5, _why_empty(curves), transform=axes.transAxes, ha="center", va="center", parse_math=False)
+    axes.text(0.5, 0.5, why_empty(curves), transform=axes.transAxes, ha="center", va="center", parse_math=False)
     axes.set_title(_wrapped(title, 65, 3), parse_math=False)
     axes.grid(alpha=0.25)
     inputs = f"these {len(curves[0])} inputs"
@@ -98,7 +98,7 @@ def _wrapped(text: str, width: int, lines: int) -> str:
     return "\n".join(textwrap.wrap(" ".join(short), width, max_lines=lines, placeholder="…"))
 
 
-def _why_empty(curves: Sequence[Claims]) -> str:
+def why_empty(curves: Sequence[Claims]) -> str:
     """Why there is no curve to see, in words; empty if there is one."""
     certified = max(int(certs.certified().sum()) for certs in curves)
     if not certified:

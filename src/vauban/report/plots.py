@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vauban.errors import BadInput, MissingExtra
 from vauban.files import make_folder_of, replace_file
-from vauban.report.curve import save_figure
+from vauban.report.curve import save_figure, why_empty
 from vauban.report.lines import Line, best_of, read_lines
 from vauban.report.numbers import asked_radius, confidence, floor_text, percent
 from vauban.report.summary import round_numbers
@@ -83,6 +83,10 @@ def draw(
     for number, (label, radii, values) in enumerate(points):
         shade = "black" if len(points) == 1 else COLOURS[number % len(COLOURS)]
         axes.plot(radii, [100 * v for v in values], "x", color=shade, ms=7, mew=1.8, label=label, zorder=5)
+    claims = [line.claims for line in lines if line.claims is not None]
+    if claims and not points and all(line.corners[-1] == 0 and not line.beyond for line in lines):
+        why = why_empty(claims)
+        axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", parse_math=False)
     _describe_axes(axes, threat, end, ticks, title)
     axes.set(ylabel=_ylabel(lines), ylim=(0, 100))
     note = _note(lines, bands)
