@@ -10,6 +10,7 @@ import torch
 
 import vauban as vb
 from vauban.errors import BadInput, RunRefused
+from vauban.formats.results import units
 from vauban.inputs import check_labels, collect, prepare
 from vauban.standardise import Standardisation
 
@@ -149,3 +150,34 @@ def test_numbers_that_float32_does_not_hold_are_refused() -> None:
     tiny = Standardisation((0.0,), (1e-30,), "training", "0" * 64)
     with pytest.raises(BadInput, match="is standardised to numbers that are infinite"):
         prepare(np.array([[1e10]], dtype=np.float32), "float", None, by=tiny)
+
+
+def test_what_is_wrong_with_a_table_is_said_of_tables() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"size": [0.5, 900.0], "kind": ["a", "b"], "old": [True, False]})
+    with pytest.raises(
+        BadInput, match=r"outside \[0, 1\]: for a table of any numbers give input_range=None \(--input-range none\)"
+    ):
+        prepare(frame[["size"]])
+    with pytest.raises(BadInput, match="divide 8-bit values by 255"):
+        prepare(np.full((1, 1, 2, 2), 3.0))
+    with pytest.raises(
+        BadInput, match=r"^columns without numbers: 'kind' \((object|str)\), 'old' \(bool\); leave them out"
+    ):
+        prepare(frame)
+    with pytest.raises(BadInput, match="inputs of type torch.int64: uint8 numbers, or floats, are needed"):
+        prepare(np.ones((2, 3), dtype=np.int64))
+    for text in ("mnist:split=test", Path("a.csv")):
+        with pytest.raises(BadInput, match=rf"^inputs '{text}': .* vauban.data.load\('{text}'\)"):
+            collect(text, None, None, prepare)
+
+
+def test_a_radius_of_inputs_of_one_axis_is_not_said_to_be_of_pictures() -> None:
+    smoothed = vb.SmoothedClassifier(lambda views: views, vb.Gaussian(sigma=0.5), num_classes=3)
+    of_floats = smoothed.certify(np.array([[0.1234, 0.5, 0.9]]), [2], n=100, seed=1, progress=False)
+    assert "less than the radius (units of the input, inputs in [0,1])" in of_floats.claim
+    of_bytes = smoothed.certify(np.array([[1, 128, 255]], dtype=np.uint8), [2], n=100, seed=1, progress=False)
+    assert "every change to another row of whole numbers from 0 to 255, divided by 255, whose L2" in of_bytes.claim
+    assert "pictures in [0,1]" in of_floats.record.manifest.claim  # verify compares it with that of earlier versions
+    assert units(of_floats) == ()
+    assert "inputs in [0,1]" in smoothed.plan(np.full((1, 3), 0.1234), n=100, seconds=None).threat

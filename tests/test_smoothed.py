@@ -91,7 +91,13 @@ def test_same_seed_same_votes_and_no_seed_fresh_votes(smoothed: vb.SmoothedClass
 def test_arithmetic_follows_the_input(half_spaces: Model) -> None:
     smoothed = vb.SmoothedClassifier(half_spaces, "gaussian:sigma=0.5", num_classes=3)
     assert smoothed.deviation(smoothed.prepare(X)) > 0
-    assert "every change to another 8-bit picture whose L2 norm" in smoothed.certify(X, [0, 0, 1, 2], n=100).claim
+    assert (
+        "every change to another row of whole numbers from 0 to 255" in smoothed.certify(X, [0, 0, 1, 2], n=100).claim
+    )
+    pictures = X.view(4, 1, 4, 4)
+    assert (
+        "every change to another 8-bit picture whose L2 norm" in smoothed.certify(pictures, [0, 0, 1, 2], n=100).claim
+    )
     off_grid = X * 0.999 + 1e-4
     assert smoothed.deviation(smoothed.prepare(off_grid)) == 0
     certs = smoothed.certify(off_grid, [0, 0, 1, 2], n=2_000, seed=1)
@@ -157,8 +163,9 @@ def test_a_plan_speaks_of_the_inputs_that_are_allowed(half_spaces: Model) -> Non
     for x, allowed, words in [
         (X * 10 - 3.2, None, "inputs of any size"),
         (X * 10 - 3.2, (-4.0, 8.0), "inputs in [-4,8]"),
-        (X * 0.99, (0.0, 1.0), "pictures in [0,1]"),
-        ((X * 255).round().to(torch.uint8), None, "pictures in [0,1]"),  # 8-bit pictures, whatever else is allowed
+        (X * 0.99, (0.0, 1.0), "inputs in [0,1]"),
+        (X.view(4, 1, 4, 4) * 0.99, (0.0, 1.0), "pictures in [0,1]"),
+        ((X * 255).round().to(torch.uint8), None, "inputs in [0,1]"),  # of 8 bits, whatever else is allowed
     ]:
         smoothed = vb.SmoothedClassifier(half_spaces, vb.Gaussian(sigma=0.5), num_classes=3, input_range=allowed)
         assert words in smoothed.plan(x, n=1_000, seconds=0.01).threat
@@ -207,3 +214,16 @@ def test_a_run_is_written_to_and_read_from_the_home_folder(
     ):
         with pytest.raises(BadInput, match=said):
             smoothed.certify(x, y, n=100, seed=1, progress=False, **wrong)
+
+
+def test_a_class_in_place_of_a_model_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^model is the class Identity: .* such as an instance of it, Identity\(\)"):
+        vb.SmoothedClassifier(torch.nn.Identity, "gaussian:sigma=0.5", num_classes=2)
+
+
+def test_a_plan_without_a_speed_calls_no_model() -> None:
+    smoothed = vb.SmoothedClassifier(lambda views: pytest.fail("called"), "gaussian:sigma=0.5", num_classes=2)
+    plan = smoothed.plan(X, n=1_000, seconds=None)
+    assert (plan.votes_per_second, plan.seconds, plan.votes) == (None, None, 4_000)
+    assert plan.largest_radius is not None
+    assert "votes_per_second" not in plan.to_json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -123,18 +124,20 @@ def prepare(
         raise BadInput(f"arithmetic={arithmetic!r}: one of {', '.join(ARITHMETICS)} is needed")
     if isinstance(x, Streamed):
         return _streamed(x, arithmetic, input_range)
-    values = x.detach().cpu() if isinstance(x, torch.Tensor) else _from_array(np.asarray(x))
+    values = x.detach().cpu() if isinstance(x, torch.Tensor) else _from_array(x)
     if values.dim() < 2 or values.numel() == 0:
         raise BadInput(f"inputs of shape {tuple(values.shape)}: a batch [inputs, ...] that is not empty is needed")
     if values.dtype == torch.uint8:
         return Inputs(values, LEVELS) if arithmetic != "float" else Inputs(values.float() / LEVELS, None, True)
     if not values.is_floating_point():
-        raise BadInput(f"inputs of type {values.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
+        raise BadInput(_of_other_type(values.dtype, values.dim(), x))
     _refuse(values.isnan(), "contains NaN", first)
     if input_range is not None:
         low, high = input_range
         outside = (values < low) | (values > high)
         advice = "divide 8-bit values by 255, and normalise inside the model"
+        if values.dim() == 2:
+            advice = "for a table of any numbers give input_range=None (--input-range none); divide 8-bit values by 255"
         _refuse(outside, f"has values outside [{low:g}, {high:g}]: {advice}", first)
     _refuse(values.float().isinf(), "contains numbers that are infinite in float32", first)
     steps = (values.double() * LEVELS).round()
@@ -227,6 +230,8 @@ def collect(
 
     `y`: labels [m] that replace those of `x`; `index` likewise. `prepare_inputs` checks the values.
     """
+    if isinstance(x, str | PathLike):
+        raise BadInput(f"inputs {str(x)!r}: text is not read here; give vauban.data.load({str(x)!r}), or an array")
     spec, names, taken, features = type(x).__name__, None, None, None
     if hasattr(x, "images") and hasattr(x, "fingerprint"):
         spec, names, taken, features = x.name, *(getattr(x, key, None) for key in ("names", "taken", "features"))
@@ -257,10 +262,29 @@ def of_object(x: Any) -> tuple[Any, Any]:
     return read_object(x) if is_data_set(x) else (x, None)
 
 
-def _from_array(array: np.ndarray) -> torch.Tensor:
+def _from_array(x: Any) -> torch.Tensor:
+    array = np.asarray(x)
     if array.dtype.kind not in "uif":
-        raise BadInput(f"inputs of type {array.dtype}: uint8 pictures, or floats (pictures in [0,1]), are needed")
+        raise BadInput(_of_other_type(array.dtype, array.ndim, x))
     return torch.from_numpy(np.ascontiguousarray(array).copy())
+
+
+def _of_other_type(kind: Any, axes: int, x: Any) -> str:
+    """Why inputs x [m, ...] of this type are refused, in words; of a data frame the columns that hold no numbers are named."""
+    if hasattr(x, "columns") and hasattr(x, "dtypes"):
+        wrong = [
+            f"{name!r} ({of})"
+            for name, of in zip(x.columns, x.dtypes, strict=True)
+            if getattr(of, "kind", "f") not in "uif"
+        ]
+        if wrong:
+            return f"columns without numbers: {', '.join(wrong)}; leave them out, or write them as numbers"
+    needed = (
+        "uint8 numbers, or floats, are needed"
+        if axes == 2
+        else "uint8 pictures, or floats (pictures in [0,1]), are needed"
+    )
+    return f"inputs of type {kind}: {needed}"
 
 
 def _refuse(bad: torch.Tensor, why: str, first: int = 0) -> None:

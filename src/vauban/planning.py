@@ -16,7 +16,7 @@ from vauban.inputs import Inputs
 from vauban.laws.from_counts import largest_radius, least_n
 from vauban.laws.law import Law
 from vauban.methods import CertifySettings, ExactMethod, FixedMethod, Method, SequentialMethod, method_for
-from vauban.report.wording import covered
+from vauban.report.wording import covered, of_inputs
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.smoothing.random import Stream
@@ -39,8 +39,9 @@ class CertifyPlan:
     """What a call of `certify` can prove and what it costs.
 
     `largest_radius`: of an input on which all votes agree; None where even that is not certified. `votes`: the most in total;
-    None where there is no last vote. `votes_per_second` is measured. `least_n`, `least_n_predict`: the fewest votes that can
-    certify and predict anything; the second is None where none can. `tests`: of a sequential policy, by radius.
+    None where there is no last vote. `votes_per_second` is measured, None where it is not. `least_n`, `least_n_predict`: the
+    fewest votes that can certify and predict anything; the second is None where none can. `tests`: of a sequential policy, by
+    radius.
     """
 
     method: str
@@ -54,7 +55,7 @@ class CertifyPlan:
     inputs: int
     largest_radius: float | None
     votes: int | None
-    votes_per_second: float
+    votes_per_second: float | None
     least_n: int | None = None
     least_n_predict: int | None = None
     looks: list[int] = field(default_factory=list)
@@ -62,8 +63,8 @@ class CertifyPlan:
 
     @property
     def seconds(self) -> float | None:
-        """The longest time it takes."""
-        return None if self.votes is None else self.votes / self.votes_per_second
+        """The longest time it takes; None where it has no end or was not measured."""
+        return None if self.votes is None or self.votes_per_second is None else self.votes / self.votes_per_second
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; those that do not apply are left out."""
@@ -81,11 +82,12 @@ def plan(
     alpha: float | None = None,
     bounds: str | None = None,
     stop: str = "fixed",
-    seconds: float = 2.0,
+    seconds: float | None = 2.0,
 ) -> CertifyPlan:
     """What `smoothed.certify(x, …)` with these settings can prove, and what it costs on this machine.
 
-    The speed is measured for about `seconds`. A radius that n votes can never certify is refused with the n that could.
+    The speed is measured for about `seconds`; None leaves it out, and then the model is not called. A radius that n votes can
+    never certify is refused with the n that could.
     """
     batch = smoothed.collect(x)
     inputs, count = batch.inputs, len(batch)
@@ -95,7 +97,7 @@ def plan(
     read = inputs.section(smoothed.input_range, law, deviation, smoothed.standardise)
     common: dict[str, Any] = {
         "smoothing": str(smoothed.smoothing.spec),
-        "threat": covered(law.threat, "the radius", read, batch.section(classes)),
+        "threat": of_inputs(covered(law.threat, "the radius", read, batch.section(classes)), batch.shape),
         "k": k,
         "alpha": settings.alpha,
         "bounds": settings.bounds,
@@ -117,7 +119,7 @@ def plan(
         common |= {"largest_radius": largest}
     method = method_for(settings, law, classes, batch.shape, deviation)
     votes, radius = _cost(method, common.pop("largest_radius", None))
-    rate = votes_per_second(smoothed, inputs, method, seconds)
+    rate = None if seconds is None else votes_per_second(smoothed, inputs, method, seconds)
     return CertifyPlan(
         method=method.name,
         n=votes,

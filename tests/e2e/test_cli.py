@@ -81,6 +81,26 @@ def test_plan_says_what_is_possible_and_what_it_costs() -> None:
     assert "the least is 10" in vauban("plan", "--smoothing", SIGMA, "-n", "9", "--seconds", "0.1", code=2)
 
 
+def test_plan_answers_without_a_model_what_needs_none() -> None:
+    shown = vauban("plan", "--smoothing", SIGMA, "--shape", "4")
+    assert "1.9057" in shown
+    assert "Skipped: speed and time, which need a model: give --model" in shown
+    assert "for 10 classes" in vauban("plan", "--smoothing", SIGMA, "--shape", "4", "-k", "3")
+    assert "least wins that certify 1 " in (
+        shown := vauban("plan", "-s", "ablation:retained=2", "--shape", "4", "--radius", "1")
+    )
+    assert "none below 1" in shown
+    assert "not even all" in shown
+    assert "no model is packaged" in vauban("plan", "-s", SIGMA, "--shape", "4", "--weights", "w.safetensors", code=2)
+
+
+def test_numbers_in_a_table_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    headers = ["run", *(f"a long title {i}" for i in range(12))]
+    common.print_table(headers, [["gaussian:sigma=0.5", *["100.00 %"] * 12]])
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "sigma=0.5" in line)
+    assert row.split() == ["gaussian:sigma=0.5", *["100.00", "%"] * 12]
+
+
 @pytest.mark.slow
 def test_plan_says_which_noise_a_radius_needs_what_votes_buy_and_the_cost_without_weights() -> None:
     arguments = ["plan", "--radius", "0.5", "--votes", "1000", "--seconds", "0.05"]
@@ -93,9 +113,6 @@ def test_plan_says_which_noise_a_radius_needs_what_votes_buy_and_the_cost_withou
     assert plan["votes_per_second"] > 0
     assert "not measured; the model takes 1 channels" in vauban(*arguments, "--smoothing", "ablation:retained=45")
     assert "neither --smoothing nor --radius" in vauban("plan", code=2)
-    assert "no model is packaged for inputs of shape 3x8x8" in vauban(
-        "plan", "--smoothing", SIGMA, "--shape", "3x8x8", code=2
-    )
     assert "leave --stop" in vauban(*arguments, "--stop", "anytime", code=2)
 
 

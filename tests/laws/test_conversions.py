@@ -154,7 +154,7 @@ def test_what_can_be_asked_for() -> None:
         (L1, "l3/2", "and lq"),
         (L1, "l1/0", "and lq"),
         (WASSERSTEIN, "l1", "only to: wasserstein-l2"),
-        (PATCH, "l0", "nothing else"),
+        (PATCH, "l0", "nor to any other threat: no conversion of it is known"),
         (L0, "linf", "only to: l0-features, patch"),
         (WASSERSTEIN, "linf", "only to: wasserstein-l2"),
     ]:

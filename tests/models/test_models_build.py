@@ -191,6 +191,10 @@ def test_features_are_normalised_one_by_one():
     assert torch.equal(shifted(x), plain((x - torch.tensor([0.1, 0.2, 0.3])) / 2))
     with pytest.raises(BadInput, match="takes 3 features; views have 4: give features=4"):
         plain(torch.rand(2, 4))
+    with pytest.raises(
+        BadInput, match="views have 6: the smoothing shows each feature twice. Ablation with null=mean keeps"
+    ):
+        plain(torch.rand(2, 6))
 
 
 @pytest.mark.parametrize("spec", ["dncnn:depth=3,width=4,channels=2", "unet:depth=3,width=4,channels=2"])

@@ -193,3 +193,8 @@ def test_only_runs_that_differ_in_the_model_alone_are_trainings_of_one_network()
         over_trainings([one, two], 1, [0.1], None)
     with pytest.raises(BadInput, match="leave attacks and --best out"):
         over_trainings([best_of([one, two]), two], 2, [0.1], None)
+
+
+def test_a_list_of_runs_is_not_one_run() -> None:
+    with pytest.raises(BadInput, match=r"a list of 2 cannot be drawn as one run: write plot\(\*runs\)"):
+        read_lines([["a", "b"]], {})

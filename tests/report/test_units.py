@@ -90,7 +90,7 @@ def test_8_bit_features_in_floating_point_are_said_to_be_divided(tmp_path: Path)
     verify_run(tmp_path / "run", data=table)
     replay(tmp_path / "run", First(0.4), table, inputs=None, progress=False)
     plain = certified(images, "gaussian:sigma=0.1", [0, 1], input_range=None, arithmetic="float", cut=0.4)
-    assert "pictures in [0,1]" in plain.claim
+    assert "inputs in [0,1]" in plain.claim
 
 
 def test_a_list_of_one_sigma_is_that_sigma(tmp_path: Path) -> None:

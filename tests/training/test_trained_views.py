@@ -7,6 +7,7 @@ import pytest
 from squares import convolution, pictures
 
 import vauban as vb
+from vauban.laws import law
 from vauban.smoothing import Gaussian, trained_views
 from vauban.training import Recipe, train
 
@@ -37,3 +38,23 @@ def test_the_network_that_training_returns_is_warned_about_too() -> None:
     del found, model
     gc.collect()
     assert len(trained_views._TRAINED) == before  # no network is kept
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "smoothing", "others"),
+    [
+        ("band:size=4,threshold=0.3", "band:size=4,sampled=true", False),
+        ("band:size=4,sampled=true", "band:size=4,bound=margin", False),
+        ("block:size=4,stride=2", "block:size=4,stride=2,sampled=true", False),
+        ("band:size=4,axis=row", "band:size=4,sampled=true", True),
+        ("band:size=4,stride=2", "band:size=4,sampled=true", True),
+        ("band:size=4,count=2", "band:size=4,sampled=true", True),
+        ("band:size=4,count=2,threshold=0.3", "band:size=4,count=2", False),
+        ("splitting:sigma=0.5", "splitting:sigma=0.5,sampled=true", True),
+    ],
+)
+def test_sampled_and_listed_regions_are_the_same_views(trained_on: str, smoothing: str, others: bool) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trained_views.warn_of_other_views(trained_on, law(smoothing), stacklevel=1)
+    assert bool(told) == others

@@ -90,6 +90,18 @@ def classifier_and_data(
     return SmoothedClassifier(base, law, num_classes=classes, device=where, standardise=stats, **more), inputs
 
 
+def law_and_shape(
+    shape: str, limit: int | None, smoothing: str, data: str, k: int, input_range: str | None
+) -> tuple[SmoothedClassifier, Dataset]:
+    """What can be planned without a model: a smoothing of inputs of this shape. The classifier is never called."""
+    from vauban.smoothed import SmoothedClassifier
+    from vauban.smoothing import build
+
+    inputs, classes = grey_pictures(shape, limit), _stated_classes(data) or max(10, k + 1)
+    limits = read_range(input_range, any_value=False)
+    return SmoothedClassifier(lambda views: views, build(smoothing), num_classes=classes, input_range=limits), inputs
+
+
 def _stated_classes(data: str) -> int | None:
     """The number of classes in the text of a data set; None where it has none."""
     from vauban.data.registry import parse

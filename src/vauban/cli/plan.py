@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vauban.planning import CertifyPlan
 
 _SHOWN = 12
+_OWN_COUNT = ("binocp", "exact")  # bounds that do not depend on the number of classes
 
 
 @example(
@@ -51,7 +52,10 @@ def plan(
     every: common.EveryOption = 1,
     limit: common.LimitOption = None,
     shape: Annotated[
-        str | None, typer.Option(help="shape of the inputs in place of --data, for example 3x32x32; needs --model")
+        str | None,
+        typer.Option(
+            help="shape of the inputs in place of --data, for example 3x32x32; without --model no speed is measured"
+        ),
     ] = None,
     shuffle: common.ShuffleOption = None,
     skip_bad: common.SkipBadOption = False,
@@ -70,7 +74,7 @@ def plan(
     With --radius, print what that radius needs: the least sigma, the wins among n votes at several sigmas, and what more votes
     buy. The speed is measured here. An architecture may be given without weights: it is as fast with random ones.
     """
-    from vauban.cli.build import classifier_and_data
+    from vauban.cli.build import classifier_and_data, law_and_shape
     from vauban.report.numbers import radius_text
 
     what: dict[str, Any] = {
@@ -95,8 +99,12 @@ def plan(
         return
     if smoothing is None:
         raise BadInput("neither --smoothing nor --radius is given: give one, such as --smoothing gaussian:sigma=0.5")
-    smoothed, inputs = classifier_and_data(smoothing=smoothing, **what, **where)
-    made = smoothed.plan(inputs, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop, seconds=seconds)
+    measured: float | None = seconds
+    if shape is not None and model is None and weights is None:
+        measured, (smoothed, inputs) = None, law_and_shape(shape, limit, smoothing, data, k, input_range)
+    else:
+        smoothed, inputs = classifier_and_data(smoothing=smoothing, **what, **where)
+    made = smoothed.plan(inputs, k=k, n=n, alpha=alpha, bounds=bounds, stop=stop, seconds=measured)
     if json:
         common.print_json(made.to_json())
         return
@@ -114,7 +122,7 @@ def plan(
         rows += [[f"largest radius {at}", largest if threat.integer else largest[:-3]]]
     rows += [["inputs", f"{made.inputs:,}"]]
     rows += [] if made.votes is None else [["votes in total, at most", f"{made.votes:,}"]]
-    rows += [["votes per second, measured", f"{made.votes_per_second:,.0f}"]]
+    rows += [] if made.votes_per_second is None else [["votes per second, measured", f"{made.votes_per_second:,.0f}"]]
     if made.seconds is not None:
         early = ", if no input were decided early" if made.method == "sequential" else ""
         rows += [[f"time{early}", duration(made.seconds)]]
@@ -122,6 +130,11 @@ def plan(
     title = f"{made.smoothing}, top {k}, {how.get(made.method, f'alpha {made.alpha}, {made.stop}')}"
     common.print_table([title, ""], rows)
     typer.echo(f"A radius covers {made.threat}.")
+    if measured is None:
+        classes = (
+            f" The bound {made.bounds} is for {smoothed.num_classes} classes." if made.bounds not in _OWN_COUNT else ""
+        )
+        typer.echo(f"Skipped: speed and time, which need a model: give --model (see: vauban models).{classes}")
 
 
 def _tests(made: CertifyPlan) -> list[list[str]]:

@@ -110,10 +110,10 @@ def _cells(need: Need, share: bool = False) -> list[str]:
     from vauban.report.numbers import needed_probability, short_radius
 
     largest = "nothing" if need.largest_radius is None else short_radius(need.largest_radius)
-    wins = "not with all" if need.wins is None else f"{need.wins:,}"
+    wins = "not even all" if need.wins is None else f"{need.wins:,}"
     if share:
         return [wins, "" if need.wins is None else _percent_up(need.wins, need.n), largest]
-    probability = "none" if need.probability != need.probability else needed_probability(need.probability)
+    probability = "none below 1" if need.probability != need.probability else needed_probability(need.probability)
     return [probability, wins, largest]
 
 

@@ -97,7 +97,10 @@ def of_claims(certs: Claims) -> Results:
 def units(certs: Claims) -> tuple[str, ...]:
     """What radii are measured in, where that is not the plain unit that a reader of another layout would take them for."""
     threat = threat_of(certs)
-    if threat.unit == certs.threat.unit and threat.name != L2_SCALED.name:
+    if (
+        threat.unit.replace("inputs in [0,1]", "pictures in [0,1]") == certs.threat.unit
+        and threat.name != L2_SCALED.name
+    ):
         return ()
     return (f"the file cannot say what its radii measure: the {threat.metric.rstrip(',')} in {threat.unit}",)
 

@@ -73,9 +73,8 @@ def convert(
     """
     if target not in targets(source) and not (source.name == "l1" and _fraction(target)):
         known = ", ".join(targets(source)) + (" and lq with 0 < q < 1, as l1/2" if source.name == "l1" else "")
-        raise BadInput(
-            f"a radius in {source.name} cannot be converted to {target!r}, only to: {known or 'nothing else'}"
-        )
+        into = f"only to: {known}" if known else "nor to any other threat: no conversion of it is known"
+        raise BadInput(f"a radius in {source.name} cannot be converted to {target!r}, {into}")
     if not 1 <= len(shape) <= 3:
         raise BadInput(f"inputs of shape {tuple(shape)}: pictures [c, h, w] or [h, w], or lines [w], are needed here")
     radii = np.asarray(radius, dtype=float)

@@ -28,9 +28,18 @@ class Mlp(nn.Module):
         flat = x.flatten(1)
         if flat.shape[1] != self.features:
             raise BadInput(
-                f"the model takes {self.features} features; views have {flat.shape[1]}: give features={flat.shape[1]}"
+                f"the model takes {self.features} features; views have {flat.shape[1]}: {self._advice(flat.shape[1])}"
             )
         return self.layers(flat)
+
+    def _advice(self, found: int) -> str:
+        """What to do about views of so many features."""
+        if found != 2 * self.features:
+            return f"give features={found} to a new model; one that is trained needs inputs with its own columns"
+        return (
+            "the smoothing shows each feature twice. Ablation with null=mean keeps their number; else train a model on these "
+            f"views, with features={found}"
+        )
 
 
 def mlp(features: int, classes: int, width: int, depth: int) -> nn.Module:

@@ -150,6 +150,8 @@ def _opened(source: Any) -> Any:
 
     if isinstance(source, OpenedRun):
         return source
+    if isinstance(source, list | tuple):
+        raise BadInput(f"a {type(source).__name__} of {len(source)} cannot be drawn as one run: write plot(*runs)")
     if not isinstance(source, str | Path):
         raise BadInput(
             f"{source!r} cannot be drawn: a run folder, an opened run, certificates or an attack's folder can"

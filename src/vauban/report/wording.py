@@ -13,6 +13,8 @@ from vauban.runs.sections import DIVIDED
 from vauban.threats import L2_SCALED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vauban.certificates import Certificates, Claims
     from vauban.runs.manifest import Manifest
     from vauban.runs.sections import ComputeSection, DataSection, InputSection
@@ -64,7 +66,16 @@ def threat_of(claims: Claims) -> Threat:
     """The threat that the radii of these claims measure, in words for the inputs of their run."""
     manifest = getattr(getattr(claims, "record", None), "manifest", None)
     inputs = getattr(manifest, "inputs", None)
-    return claims.threat if inputs is None else spoken(claims.threat, inputs, manifest.data)  # type: ignore[union-attr]
+    if inputs is None:
+        return claims.threat
+    assert manifest is not None
+    threat = spoken(claims.threat, inputs, manifest.data)
+    return replace(threat, unit=of_inputs(threat.unit, manifest.data.shape))
+
+
+def of_inputs(text: str, shape: Sequence[int]) -> str:
+    """Words about a threat for printing: inputs of one axis are no pictures. What a manifest says of them stays as it is."""
+    return text.replace("pictures in [0,1]", "inputs in [0,1]") if len(shape) == 1 else text
 
 
 def scale_of(claims: Claims) -> str:
@@ -135,7 +146,9 @@ def certificates_claim(certs: Certificates) -> str:
     """What a radius of these certificates guarantees, and what is presupposed."""
     manifest = None if certs.record is None else certs.record.manifest
     if manifest is None or (manifest.data.features is None and manifest.inputs.standardised is None):
-        grid, changes = "8-bit picture", sentence(certs.threat, "the radius", certs.input_range)
+        shape = () if manifest is None else manifest.data.shape
+        grid = "row of whole numbers from 0 to 255, divided by 255," if len(shape) == 1 else "8-bit picture"
+        changes = of_inputs(sentence(certs.threat, "the radius", certs.input_range), shape)
     else:
         grid, changes = "row of such whole numbers", covered(certs.threat, "the radius", manifest.inputs, manifest.data)
     if certs.arithmetic == "grid":

@@ -10,7 +10,9 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from vauban.errors import VaubanError
+from vauban.laws import law as law_of
 from vauban.laws.law import AnyLaw
+from vauban.laws.patches.exact import ExactPatchLaw
 from vauban.smoothing.base import SMOOTHINGS
 from vauban.specs import JOINT, Spec
 
@@ -53,5 +55,11 @@ def _same_views(trained_on: str, law: AnyLaw) -> bool:
 
 
 def _views_alone(law: AnyLaw) -> AnyLaw:
-    """The law without its threshold, which decides how a view votes and not what it shows."""
-    return replace(law, threshold=None) if getattr(law, "threshold", None) is not None else law  # type: ignore[type-var]
+    """The law of these views alone: a threshold decides how a view votes and not what it shows, and views that keep one region of
+    a list are those of the sampled form."""
+    if not isinstance(law, ExactPatchLaw):
+        return law
+    if law.count > 1:
+        return replace(law, threshold=None)
+    shown = {key: value for key, value in law.spec.params.items() if key not in ("threshold", "bound", "levels")}
+    return law_of(Spec(law.name, shown | {"sampled": "true"}))

@@ -141,7 +141,7 @@ def adapted(model: Any) -> Any:
     scikit-learn wrapped; anything else is refused."""
     if is_estimator(model):
         return Estimator(model)
-    if not callable(model):
+    if not callable(model) or isinstance(model, type):
         raise not_a_model(model)
     _warn_of_unused_preprocessing(model)
     return model
@@ -161,9 +161,13 @@ def classes_of(model: Any) -> int | None:
 
 def not_a_model(model: Any) -> BadInput:
     """The error for an object that maps no views to scores."""
-    instance = " (a class: give an instance of it)" if isinstance(model, type) else ""
+    if isinstance(model, type):
+        return BadInput(
+            f"model is the class {model.__name__}: an object that maps a batch of views to scores is needed, such as an instance "
+            f"of it, {model.__name__}()"
+        )
     return BadInput(
-        f"model {model!r}{instance} cannot be called: anything that maps a batch of views to scores is needed, or a fitted "
+        f"model {model!r} cannot be called: anything that maps a batch of views to scores is needed, or a fitted "
         "classifier of scikit-learn"
     )
 
