@@ -113,7 +113,9 @@ def _extended(record: RunRecord) -> tuple[str, ...]:
     if not further:
         return ()
     listed = " and ".join(f"{n:,} (n={n}, claims-{n}.csv)" for n in further)
-    return (f"this is the claim at the run's first {record.manifest.settings.n or 0:,} votes; it was extended to {listed}",)
+    return (
+        f"this is the claim at the run's first {record.manifest.settings.n or 0:,} votes; it was extended to {listed}",
+    )
 
 
 def claimed_looks(record: RunRecord) -> list[int]:
