@@ -41,7 +41,7 @@ def _lines(picture: Picture, steps: Sequence[Step], opened: Opened) -> list[Line
         fitting = [
             s for s in finished(steps) if all(str(s.point.get(a)) == str(v) for a, v in said.items() if a in s.point)
         ]
-        own = [_line(step, changes, opened, number) for step in fitting[:_MOST_LINES]]
+        own = [_line(step, changes, opened, number) for step in _by_numbers(fitting)[:_MOST_LINES]]
         if said.get("best") and own:
             own = [replace(best_of(own), label=_label(said, {}))]
         elif "label" in said and len(own) == 1:
@@ -52,6 +52,12 @@ def _lines(picture: Picture, steps: Sequence[Step], opened: Opened) -> list[Line
     named = _told_apart(found)
     certified = [line for line in named if line.kind == "certified"]
     return [*named, best_of(certified, "best of these")] if picture.best and len(certified) > 1 else named
+
+
+def _by_numbers(steps: Sequence[Step]) -> list[Step]:
+    """The steps by the numbers of their points, so that lines of neighbouring values have neighbouring colours and labels; an
+    entry's grid is in the order of making. Texts stay in that order."""
+    return sorted(steps, key=lambda step: [v if isinstance(v, int | float) else 0 for v in step.point.values()])
 
 
 def _line(step: Step, changes: Mapping[str, Any], opened: Opened, group: int) -> Line:
