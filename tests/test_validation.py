@@ -11,7 +11,7 @@ from vauban.certificates import derive
 from vauban.errors import BadInput
 from vauban.poisoning.training.torch_module import ModuleTrainer
 from vauban.seed import Seed
-from vauban.validation import check_alpha, check_n0, check_radius, check_rho, check_seed, path_of
+from vauban.validation import check_alpha, check_n0, check_radius, check_rho, check_seed, path_of, refuse_bools
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,14 @@ def test_a_path_is_text_or_a_path_and_knows_the_home_folder(tmp_path: Any, monke
         path_of("out", "~no-such-user-here/run")
     with pytest.raises(BadInput, match="^path=None: the folder of a run"):
         vb.Run.open(None)  # type: ignore[arg-type]
+
+
+def test_flags_of_other_smoothings_stay_flags() -> None:
+    """Only a parameter that is annotated as something else than a flag is refused: a foreign smoothing may annotate none."""
+
+    def init(number: float, flag: bool | None = None, unsaid=False, named: "bool | None" = None) -> None:  # type: ignore[no-untyped-def]
+        pass
+
+    refuse_bools(init, (0.5, True, True), {"named": True})
+    with pytest.raises(BadInput, match="number=True"):
+        refuse_bools(init, (True,), {})

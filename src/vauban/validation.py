@@ -45,12 +45,13 @@ def is_bool(value: Any) -> bool:
 
 
 def refuse_bools(call: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse True and False among the arguments of a call, but for flags: Python would count them as 1 and 0."""
+    """Refuse True and False for parameters that are annotated as something else: Python would count them as 1 and 0."""
     if not any(map(is_bool, (*given, *named.values()))):
         return
     parameters = inspect.signature(call).parameters
     for name, value in (*zip(parameters, given, strict=False), *named.items()):
-        if is_bool(value) and name in parameters and parameters[name].annotation not in (bool, "bool"):
+        said = parameters[name].annotation if name in parameters else inspect.Parameter.empty
+        if is_bool(value) and said is not inspect.Parameter.empty and "bool" not in str(said):
             raise BadInput(
                 f"{name}={value}: a value is needed, not True or False; give a number, such as {name}={value:d}"
             )
