@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vauban.errors import BadInput, MissingExtra
+from vauban.report.curve import save_figure
 from vauban.report.numbers import short_radius
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def curves(attacked: Attacked, path: str | Path | BytesIO | None = None, title: 
     axes.grid(alpha=0.25)
     axes.legend(title=f"these {len(attacked)} inputs", frameon=False)
     drawn.tight_layout()
-    if path is not None:
-        drawn.savefig(path, format="png" if isinstance(path, BytesIO) else None)
+    _save(drawn, path)
     return drawn
 
 
@@ -92,10 +92,19 @@ def gallery(attacked: Attacked, path: str | Path | BytesIO | None = None, most: 
         )
         for row in range(3):
             axes[row, column].set_axis_off()
+    drawn.supxlabel(
+        "last row: the change, red where a number became larger, blue where smaller; mean of the channels", fontsize=8
+    )
     drawn.tight_layout()
-    if path is not None:
-        drawn.savefig(path, format="png" if isinstance(path, BytesIO) else None)
+    _save(drawn, path)
     return drawn
+
+
+def _save(drawn: Figure, path: str | Path | BytesIO | None) -> None:
+    if isinstance(path, BytesIO):
+        drawn.savefig(path, format="png")
+    elif path is not None:
+        save_figure(drawn, path)
 
 
 def _steps(corners: NDArray[np.float64], end: float, accuracy: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
