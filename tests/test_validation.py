@@ -1,10 +1,13 @@
 """What a wrong argument is answered: a text is shown as one."""
 
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import vauban as vb
 from vauban.certificates import derive
@@ -27,9 +30,9 @@ from vauban.validation import check_alpha, check_n0, check_radius, check_rho, ch
         (check_radius, None, "radius None: one number is needed, 0 or more$"),
         (check_radius, True, "radius True: one number"),
         (check_radius, [0, 0.5], r"radius \[0, 0.5\]: one number is needed, 0 or more; for several radii"),
-        (check_radius, float("nan"), "radius nan: a finite number"),
-        (check_radius, float("inf"), "radius inf: a finite number"),
-        (check_radius, -1, "radius -1: a finite number is needed, 0 or more"),
+        (check_radius, [0.5], r"radius \[0.5\]: one number is needed, 0 or more; for several radii"),
+        (check_radius, float("nan"), "radius nan: a number is needed"),
+        (check_radius, -1, "radius -1: a number is needed, 0 or more"),
         (check_seed, "1", "seed='1': a whole number is needed"),
         (check_seed, 1.0, "seed=1.0: a whole number is needed"),
         (check_seed, True, "seed=True: a whole number is needed"),
@@ -105,3 +108,9 @@ def test_flags_of_other_smoothings_stay_flags() -> None:
     refuse_bools(init, (0.5, True, True), {"named": True})
     with pytest.raises(BadInput, match="number=True"):
         refuse_bools(init, (True,), {})
+
+
+def test_a_radius_is_one_number_of_any_kind() -> None:
+    for one in (0.5, Fraction(1, 2), Decimal("0.5"), np.float32(0.5), np.array(0.5), torch.tensor(0.5)):
+        assert check_radius(one) == 0.5
+    assert check_radius(float("inf")) == float("inf")

@@ -281,8 +281,9 @@ class Certificates(Claims):
 
         if self.record is not None and not own_claim(self):
             raise BadInput(
-                "these are a second claim from the votes of a run, and a run folder holds its own: save those that certify() "
-                "returned (of a folder, copy it), ask Run.certificates(…) again, or write a table with to_csv()"
+                "these are a second claim from the votes of a run, or judged by other labels, and a run folder holds its own: "
+                "save those that certify() returned (of a folder, copy it), ask Run.certificates(…) again, or write a table "
+                "with to_csv()"
             )
         if self.record is None:
             raise BadInput(

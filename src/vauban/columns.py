@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from vauban.errors import BadInput
 
-METADATA = "columns"
+COLUMNS = "vauban.columns"
 """The entry of a model file that names the columns of the table its network was trained on."""
 
 
 def columns_of(x: Any) -> tuple[str, ...] | None:
     """The names of the columns of a data set of `vauban.data` or of a data frame; None where they have none but their numbers."""
     names = getattr(x, "features", None) if hasattr(x, "fingerprint") else getattr(x, "columns", None)
-    if names is None or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         return None
-    return None if list(names) == [str(number) for number in range(len(names))] else tuple(names)
+    found = tuple(names)
+    return None if found == tuple(str(number) for number in range(len(found))) else found
 
 
 def metadata_of(training: Any) -> dict[str, str]:
     """What a model file holds of the columns of its training table, or of a pair (table, labels)."""
     names = columns_of(training[0] if isinstance(training, tuple) and training else training)
-    return {} if names is None else {METADATA: json.dumps(names)}
+    return {} if names is None else {COLUMNS: json.dumps(names)}
 
 
 def refuse_other_columns(fitted: Sequence[str], x: Any) -> None:
@@ -40,5 +42,7 @@ def refuse_other_columns(fitted: Sequence[str], x: Any) -> None:
 
 def check_columns(metadata: Mapping[str, str], x: Any) -> None:
     """Refuse a table whose columns are not those that a model file with this metadata names."""
-    if METADATA in metadata:
-        refuse_other_columns(json.loads(metadata[METADATA]), x)
+    with suppress(json.JSONDecodeError):
+        names = json.loads(metadata.get(COLUMNS, "null"))
+        if isinstance(names, list):
+            refuse_other_columns([str(name) for name in names], x)

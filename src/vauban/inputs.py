@@ -279,6 +279,7 @@ def _of_other_type(kind: Any, axes: int, x: Any) -> str:
         ]
         if wrong:
             return f"columns without numbers: {', '.join(wrong)}; leave them out, or write them as numbers"
+        return "columns of types that NumPy does not have: give the table as floats, x.astype(float)"
     needed = (
         "uint8 numbers, or floats, are needed"
         if axes == 2

@@ -28,7 +28,7 @@ from vauban.seed import FILE as SEED_FILE
 from vauban.seed import Seed
 from vauban.smoothed import SmoothedClassifier
 from vauban.standardise import Standardisation
-from vauban.validation import check_labels
+from vauban.validation import check_labels, path_of
 from vauban.votes import BallotVotes, CountRequest, CountRequests, SampledVotes, counts_at
 
 _ONE_IN = 100  # replays of a folder with more altered inputs than `undetected` says, at most one misses all of them
@@ -70,7 +70,7 @@ def replay(
     bit, so must it give all counts; otherwise counts may differ by the views that are near ties (`other_arithmetic`).
     `announced`, `nonce`: as in `verify_run`.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
     verify_run(folder, announced=announced, nonce=nonce)
     if read_raw(folder).get("kind") == "poisoning":
         raise RunRefused(

@@ -12,7 +12,7 @@ import torch
 
 from vauban import __version__, validation
 from vauban.certificates import UNIT_RANGE, Certificates
-from vauban.columns import check_columns
+from vauban.columns import COLUMNS, check_columns
 from vauban.engine.adapters.wrapping import described
 from vauban.engine.compiled import TUNED
 from vauban.engine.enumerator import Enumerator, make_enumerator
@@ -210,9 +210,8 @@ class SmoothedClassifier(AsModule):
             self._check_text_form()
         vote = executor(on, self.base.module)
         with ExitStack() as stack:
-            store: Any = stack.enter_context(
-                MemoryStore() if out is None else FolderStore(validation.path_of("out", out))
-            )
+            place = validation.path_of("out", out) if out is not None else None
+            store: Any = stack.enter_context(MemoryStore() if place is None else FolderStore(place))
             there = None if store.manifest is None else store.manifest.compute
             stack.enter_context(threads(torch.get_num_threads() if there is None else there.threads))
             stack.enter_context(self.ready(batch.inputs, None if there is None else store.manifest.backend))
@@ -273,9 +272,9 @@ class SmoothedClassifier(AsModule):
         """Read and check inputs, labels and numbers from any source that `certify` takes."""
         if hasattr(self.base.module, "check_names"):
             self.base.module.check_names(x)
-        check_columns(getattr(self.base, "metadata", {}), x)
-        classes = getattr(x, "num_classes", 0)
-        if classes and classes != self.num_classes:
+        if COLUMNS in (metadata := getattr(self.base, "metadata", {})):
+            check_columns(metadata, x)
+        if (classes := getattr(x, "num_classes", 0)) and classes != self.num_classes:
             raise BadInput(f"the model has {self.num_classes} classes; {x.name} has {classes}")
         batch = collect(x, y, index, self.prepare, self.num_classes)
         if self.standardise is not None:

@@ -68,21 +68,26 @@ def path_of(name: str, path: Any, needed: str = "a path is needed, as text or as
 
 
 def check_radius(r: Any) -> float:
-    """Check a radius that is asked about: one finite number, zero or more."""
-    if is_bool(r) or not isinstance(r, float | int | np.floating | np.integer):
-        several = (
-            "" if isinstance(r, str) or not hasattr(r, "__len__") else "; for several radii, ask for one at a time"
-        )
-        raise BadInput(f"radius {r!r}: one number is needed, 0 or more{several}")
-    if not 0 <= r < math.inf:
-        raise BadInput(f"radius {r}: a finite number is needed, 0 or more")
-    return float(r)
+    """Check a radius that is asked about: one number, zero or more."""
+    several = hasattr(r, "__len__") and not isinstance(r, str | bytes) and np.ndim(r) > 0
+    try:
+        if several or is_bool(r) or isinstance(r, str | bytes):
+            raise TypeError
+        number = float(r)
+    except (TypeError, ValueError):
+        advice = "; for several radii, ask for one at a time" if several else ""
+        raise BadInput(f"radius {r!r}: one number is needed, 0 or more{advice}") from None
+    if not number >= 0:
+        raise BadInput(f"radius {r}: a number is needed, 0 or more")
+    return number
 
 
 def check_seed(seed: Any) -> int:
     """Check the number of a seed."""
     if not is_whole(seed):
-        raise BadInput(f"seed={seed!r}: a whole number is needed, such as seed=1")
+        raise BadInput(
+            f"seed={seed!r}: a whole number is needed, such as seed=1; to go on with a run, leave the seed out"
+        )
     return int(seed)
 
 

@@ -8,7 +8,7 @@ import pytest
 from commands import vauban
 
 import vauban as vb
-from vauban.columns import columns_of
+from vauban.columns import COLUMNS, check_columns, columns_of
 from vauban.data import load
 from vauban.errors import BadInput
 from vauban.models import load as load_model
@@ -80,3 +80,8 @@ def test_names_that_are_no_texts_are_no_names() -> None:
     assert columns_of(FRAME.set_axis(["0", "1"], axis=1)) is None  # as header=false calls them
     assert columns_of(np.ones((2, 2))) is None
     assert columns_of([[1.0, 2.0]]) is None
+
+
+@pytest.mark.parametrize("said", ["age, income", "3", "null", "[]"])
+def test_entries_of_others_are_not_taken_for_columns(said: str) -> None:
+    check_columns({COLUMNS: said, "columns": said}, FRAME)

@@ -11,6 +11,7 @@ from javascript import needs_node, run
 from numpy.typing import NDArray
 
 from vauban.bounds import eprocess
+from vauban.bounds.clopper_pearson import lower_bound, upper_bound
 from vauban.bounds.dataset import false_claims
 from vauban.certificates import derive
 from vauban.laws import law
@@ -82,6 +83,19 @@ def groups(rng: np.random.Generator, number: int, rows: int) -> list[dict[str, A
         }
         made.append({"manifest": manifest, "counts": counts.tolist(), "labels": labels.tolist()})
     return made
+
+
+def test_bounds_of_very_many_votes_are_never_above_those_of_python() -> None:
+    polls = [
+        (wins, n, alpha)
+        for n in (10**6, 10**7, 10**8, 10**9)
+        for alpha in (1e-6, 0.001, 0.05, 0.5)
+        for wins in (1, 3, 8, 19, n // 1000, n // 2, n - 300, n - 7)
+    ]
+    found = run("return given.map(([w, n, a]) => [V.lowerBound(w, n, a), V.upperBound(w, n, a)]);", polls)
+    for (wins, n, alpha), (low, high) in zip(polls, found, strict=True):
+        assert low <= lower_bound(wins, n, alpha), (wins, n, alpha)
+        assert high >= upper_bound(wins, n, alpha), (wins, n, alpha)
 
 
 def check(made: list[dict[str, Any]]) -> tuple[int, float]:

@@ -100,6 +100,13 @@ def test_runs_of_other_settings_inputs_or_trainings_are_not_taken(first: Entry, 
         write_json(step.out / ABOUT, said)
         use([step], {})
         assert step.used is None
+    for number, change in enumerate(({"train": {**said["train"], "limit": 9}}, {"quick": True}, {"printed": True})):
+        write_json(about, {**said, **change})
+        step = Step(replace(first, votes_of="first"), tmp_path / f"made-{number}", {"sigma": 0.25})
+        step.out.mkdir()
+        write_json(step.out / ABOUT, said)
+        use([step], {})
+        assert step.used is None
     about.unlink()
     step = Step(replace(first, votes_of="first"), tmp_path / "trained-0", {"sigma": 0.25})
     use([step], {})

@@ -20,6 +20,7 @@ import vauban as vb
 from vauban.errors import BadInput, Lie, VaubanError
 from vauban.files import most_unpacked, read_lines, read_packed
 from vauban.laws.ablation import AblationLaw
+from vauban.poisoning.votes import run_folder
 from vauban.poisoning.votes.importing import import_votes
 from vauban.runs.verify import verify_run
 
@@ -73,11 +74,18 @@ def test_a_gzipped_file_that_unpacks_to_much_is_refused(name: str, made: Path, t
         verify_run(folder)
 
 
-def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
-    """Of very many lines the first bad one ends the reading, before the others are taken apart."""
-    (tmp_path / "a").write_bytes(b"1\n" * 3 + b"x\n" + b"1\n" * 1_000 + b"cut")
-    with pytest.raises(Lie, match="line 4"):
-        read_lines(tmp_path / "a", int)
+def test_the_first_bad_line_ends_the_reading(tmp_path: Path) -> None:
+    """Of very many lines none is taken apart behind it: splitting them at once took sixty times their size."""
+    import tracemalloc
+
+    (tmp_path / "a").write_bytes(b"1\nx\n" + b"1\n" * (2 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Lie, match="line 2"):
+            read_lines(tmp_path / "a", int)
+        assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+    finally:
+        tracemalloc.stop()
     (tmp_path / "b").write_bytes(b"1\n22\n3")
     assert read_lines(tmp_path / "b", int) == ([1, 22], 5)
     assert read_lines(tmp_path / "none", int) == ([], 0)
@@ -86,19 +94,33 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("packing", "rows", "why"),
     [
-        (zipfile.ZIP_BZIP2, 10, "neither stored as they are, nor packed by deflate or LZMA"),
-        (zipfile.ZIP_LZMA, 8 * MIB, "unpacks to more than"),
+        (zipfile.ZIP_BZIP2, 4, "neither stored as they are, nor packed by deflate or LZMA"),
+        (zipfile.ZIP_LZMA, 8 * MIB, "unpacks to more than 1 MiB"),
         (zipfile.ZIP_DEFLATED, 8 * MIB, "unpacks to more than"),
         (zipfile.ZIP_LZMA, 5, "votes on 5 inputs, not 4"),
     ],
 )
 def test_an_archive_that_no_votes_fill_is_refused(
-    packing: int, rows: int, why: str, made: Path, tmp_path: Path
+    packing: int, rows: int, why: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_folder, "_ALWAYS_READ", MIB)
+    monkeypatch.setattr(run_folder, "most_unpacked", lambda size: 100 * size)
     folder = Path(shutil.copytree(made / "parts", tmp_path / "parts"))
     archive(folder, packing, rows)
     with pytest.raises(Lie, match=why):
         verify_run(folder)
+
+
+@pytest.mark.parametrize("always", [1 << 29, 1 << 12])
+def test_votes_that_all_agree_are_read_again(always: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are packed to very little, so that a run whose votes would unpack to more than is read is written unpacked."""
+    monkeypatch.setattr(run_folder, "_ALWAYS_READ", always)
+    monkeypatch.setattr(run_folder, "most_unpacked", lambda size: 250 * size)
+    votes = np.repeat(np.arange(1_000) % 3, 4_000).reshape(1_000, 4_000).astype(np.uint8)
+    np.savez(tmp_path / "votes.npz", votes=votes, labels=votes[:, 0], num_classes=3)
+    import_votes(tmp_path / "votes.npz", tmp_path / "parts", defense="dpa", keep_votes=True)
+    assert verify_run(tmp_path / "parts").inputs == 1_000
+    assert (tmp_path / "parts" / "ballots.npz").stat().st_size < (100_000 if always > MIB else 5_000_000)
 
 
 def test_what_is_packed_as_runs_are_is_read_whatever_its_size(tmp_path: Path) -> None:

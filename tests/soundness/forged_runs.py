@@ -61,7 +61,7 @@ CLAIM_FORGERIES = [
         "fixed",
         text(CLAIMS, lambda old: old + "11,2,9.000000000,false,2\n"),
         "verify",
-        "the votes say None",
+        "the votes say that there is no such line",
     ),
     Forgery(
         "claims with a byte order mark", "fixed", text(CLAIMS, lambda old: "\ufeff" + old), "verify", "line 1 says"

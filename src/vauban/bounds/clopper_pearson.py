@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
 from vauban.errors import BadInput
-from vauban.numerics import BOUND_STEP, tail_error
+from vauban.numerics import BOUND_STEP, TAIL, TAIL_TRIALS
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +41,11 @@ def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
         betainccinv(won + 1, n - won, alpha), lambda q: betaincc(won + 1, n - won, q) <= alpha * (1 - tail_error(n)), +1
     )
     return np.where(counts >= n, 1.0, p)[inverse].reshape(wins.shape)
+
+
+def tail_error(n: ArrayLike) -> Floats:
+    """Relative error of SciPy's tails of the beta and binomial laws of n trials, at most."""
+    return np.asarray(TAIL * np.maximum(1.0, np.asarray(n, dtype=float) / TAIL_TRIALS))
 
 
 def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:

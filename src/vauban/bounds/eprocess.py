@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, betaln, expit, logit, xlog1py, xlogy
 
-from vauban.bounds.clopper_pearson import Floats, move_to_safe_side
+from vauban.bounds.clopper_pearson import Floats, move_to_safe_side, tail_error
 from vauban.errors import BadInput
-from vauban.numerics import LOG_SUM, tail_error
+from vauban.numerics import LOG_SUM
 
 _NEWTON_STEPS = 8
 

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
-from vauban.bounds.clopper_pearson import Floats
-from vauban.numerics import tail_error
+from vauban.bounds.clopper_pearson import Floats, tail_error
 
 _INEXACT_ABOVE = (
     1_000  # tosses above which SciPy's tails are wrong by more than one rounding, though by less than `tail_error`

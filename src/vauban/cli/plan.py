@@ -101,6 +101,10 @@ def plan(
         raise BadInput("neither --smoothing nor --radius is given: give one, such as --smoothing gaussian:sigma=0.5")
     measured: float | None = seconds
     if shape is not None and model is None and weights is None:
+        unused = {"--every": every != 1, "--shuffle": shuffle is not None, "--standardise": standardise is not None}
+        unused |= {"--precision": precision != "fp32", "--backend": backend is not None, "--skip-bad": skip_bad}
+        for name in (name for name, said in unused.items() if said):
+            raise BadInput(f"{name} plays no part where a shape is given and no model: leave it out, or give --model")
         measured, (smoothed, inputs) = None, law_and_shape(shape, limit, smoothing, data, k, input_range)
     else:
         smoothed, inputs = classifier_and_data(smoothing=smoothing, **what, **where)

@@ -133,7 +133,8 @@ def _lines_of(source: Any, changes: Mapping[str, Sequence[Any]], group: int) -> 
     if isinstance(source, Claims):
         yield line_of_claims(_with_truth(source, "these claims"), _facts(source, "", f"claims {group + 1}"), group)
         return
-    if isinstance(source, str | Path) and (Path(source) / ATTACK_SETTINGS).is_file():
+    source = Path(source).expanduser() if isinstance(source, str) else source
+    if isinstance(source, Path) and (source / ATTACK_SETTINGS).is_file():
         yield line_of_attack(Path(source), group)
         return
     run = _opened(source)

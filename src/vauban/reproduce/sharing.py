@@ -11,7 +11,8 @@ from vauban.errors import BadInput
 
 SHARED = ("data", "smoothing", "grid", "train", "certify", "choose", "quick")
 """What such an entry has from the one whose votes it takes."""
-_OWN = {"printed", "printed_model"}
+OWN = {"printed", "printed_model"}
+"""What of its training such an entry may have of its own."""
 
 
 def with_votes_of(name: str, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def with_votes_of(name: str, said: Mapping[str, Any]) -> dict[str, Any]:
     other = _shipped(name, said["votes_of"])
     own = said.get("train", {})
     doubled = [key for key in SHARED if key in said and key != "train"]
-    doubled += [f"[train] {key}" for key in own if key not in _OWN] if isinstance(own, Mapping) else ["train"]
+    doubled += [f"[train] {key}" for key in own if key not in OWN] if isinstance(own, Mapping) else ["train"]
     if doubled:
         raise BadInput(
             f"{name}: {doubled[0]} comes from {said['votes_of']}, whose votes it takes: leave it out, or leave votes_of out"

@@ -12,6 +12,7 @@ import numpy as np
 from vauban.errors import BadInput, RunRefused
 from vauban.files import read_json, write_json
 from vauban.reproduce.inputs import chosen_inputs
+from vauban.reproduce.sharing import OWN
 from vauban.reproduce.steps import ABOUT, RECIPES, SETTINGS, USED, Step, inputs_of, refuse_missing_looks
 
 
@@ -49,9 +50,14 @@ def _trained_alike(step: Step) -> bool:
         return False
     names = [one.weights.stem for one in (step.first, step) if one is not None]
     mine, theirs = (
-        (note.get("data"), [note.get(RECIPES, {}).get(name) for name in names]) for note in map(read_json, notes)
+        (
+            [note.get(RECIPES, {}).get(name) for name in names],
+            [note.get(key) for key in ("data", "quick", "printed")],
+            {key: value for key, value in note.get("train", {}).items() if key not in OWN},
+        )
+        for note in map(read_json, notes)
     )
-    return mine == theirs and None not in mine[1]
+    return mine == theirs and None not in mine[0]
 
 
 def _shared(steps: Sequence[Step]) -> dict[str, Path]:

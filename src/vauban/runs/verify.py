@@ -269,12 +269,15 @@ def check_claims(path: Path, true: str) -> None:
         return
     for number, (line, right) in enumerate(zip_longest(io.BytesIO(said), io.BytesIO(true.encode())), start=1):
         if line != right:
-            raise Lie(f"{path} line {number} says {_shown(line)}; the votes say {_shown(right)}")
+            raise Lie(f"{path} line {number} says {_shown(line, right)}; the votes say {_shown(right, line)}")
 
 
-def _shown(line: bytes | None) -> str:
-    """A line as an error shows it, None where there is none."""
-    return repr(None if line is None else line.decode(errors="replace").removesuffix("\n"))
+def _shown(line: bytes | None, other: bytes | None) -> str:
+    """A line as an error shows it, with its end where it differs from the other in that alone."""
+    if line is None:
+        return "that there is no such line"
+    ends = other is not None and line.rstrip(b"\n") == other.rstrip(b"\n")
+    return repr(line.decode(errors="replace") if ends else line.decode(errors="replace").removesuffix("\n"))
 
 
 def check_seal(path: Path, true: Mapping[str, str], unsealed: Collection[str] = ()) -> None:

@@ -5,6 +5,10 @@
   const STEP = 2 ** -33; // Python moves a bound by a few steps of 2^-36; this is more than all of them together
   const TAIL = 2 ** -36;
 
+  // Above 2^18 votes the allowance grows as vauban.numerics.tail_error, a little above it, and the step so that it stays larger
+  const tailError = (n) => TAIL * (n > 2 ** 18 ? (1.25 * n) / 2 ** 18 : 1);
+  const firstStep = (n) => STEP * (n > 2 ** 20 ? n / 2 ** 18 : 1);
+
   // log Gamma(n + 1) minus Stirling's formula, for n = 1/2, 1, 3/2, ...
   function stirlingError(n) {
     if (n <= 15) {
@@ -96,12 +100,12 @@
     if (wins === 0) return 0;
     const a = wins;
     const b = n - wins + 1;
-    let step = STEP;
+    let step = firstStep(n);
     let p = betaRoot(a, b, alpha);
     do {
       p = Math.max(0, p - step * Math.min(p, 1 - p) - 2 ** -51 * (p > 0.5 ? 1 : p));
       step *= 2;
-    } while (betainc(a, b, p) > alpha * (1 - TAIL));
+    } while (betainc(a, b, p) > alpha * (1 - tailError(n)));
     return p;
   }
 
@@ -110,12 +114,12 @@
     if (wins >= n) return 1;
     const a = wins + 1;
     const b = n - wins;
-    let step = STEP;
+    let step = firstStep(n);
     let p = upperRoot(a, b, alpha, a / (a + b));
     do {
       p = Math.min(1, p + step * Math.min(p, 1 - p) + 2 ** -51 * p);
       step *= 2;
-    } while (upperTail(a, b, p) > alpha * (1 - TAIL));
+    } while (upperTail(a, b, p) > alpha * (1 - tailError(n)));
     return p;
   }
 
@@ -150,7 +154,7 @@
     const b = votes - wins + 0.5;
     const prior = 2 * Math.atan2(Math.sqrt(1 - p), Math.sqrt(p));
     const value = Math.log(Math.sqrt(p * (1 - p)) / betaWeight(a, b, p)) + Math.log(upperTail(a, b, p) / prior);
-    return value - TAIL - 1.0625 * 2 ** -48 * (votes + 1) * Math.log(votes + 3); // Python subtracts 2^-48 of it
+    return value - tailError(votes) - 1.0625 * 2 ** -48 * (votes + 1) * Math.log(votes + 3); // Python subtracts 2^-48 of it
   }
 
   // The largest p below the share of wins with E >= 1 / alpha, by bisection, rounded down and below Python's

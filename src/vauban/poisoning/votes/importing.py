@@ -47,7 +47,7 @@ def import_votes(
     `data` is the test set by which the file's labels are checked. `defense` and `partitions` state the training, and with it the
     spread and the threat, if the file does not. `keep_votes`: the folder holds the vote of every model, not only counts.
     """
-    file = read_votes_file(Path(votes), defense=defense, partitions=partitions, keep_votes=keep_votes)
+    file = read_votes_file(path_of("votes", votes), defense=defense, partitions=partitions, keep_votes=keep_votes)
     if file.partition is None:
         raise BadInput(
             f"{votes} does not say how the training set was partitioned: say it with --defense dpa, finite:spread=16 or ss-dpa, "

@@ -30,6 +30,7 @@ NO_SPEC = "not said"
 """The text form of a data set that has none: arrays given in Python, or votes of another tool."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA)
+_ALWAYS_READ = 1 << 29  # bytes of all arrays: votes that all agree are packed to very little
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +127,7 @@ def write_run(folder: Path, record: PoisoningRecord) -> PoisoningRecord:
     claims = record.claims()
     folder.mkdir(parents=True, exist_ok=True)
     replace_packed(folder / FILE, json_bytes(record.manifest.raw))
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **record.arrays)  # type: ignore[arg-type]
-    replace_file(folder / BALLOTS, packed.getvalue())
+    replace_file(folder / BALLOTS, _archive(record.arrays))
     write_claims(folder, record, claims)
     return record
 
@@ -139,11 +138,8 @@ def read_record(folder: Path) -> PoisoningRecord:
     if not (folder / BALLOTS).exists():
         raise Incomplete(f"{folder} has no {BALLOTS}: run the same command again to finish it")
     with refused_as_lies(f"{folder} cannot be what a run left:"):
-        arrays, classes = read_arrays(folder / BALLOTS), manifest.data.num_classes
-        for votes in (arrays[name] for name in ("counts", "votes") if name in arrays):
-            if votes.ndim == 0 or len(votes) != len(manifest.data.index):
-                inputs = len(votes) if votes.ndim else "no"
-                raise Lie(f"{folder / BALLOTS} holds votes on {inputs} inputs, not {len(manifest.data.index)}")
+        inputs, classes = len(manifest.data.index), manifest.data.num_classes
+        arrays = read_arrays(folder / BALLOTS, {"counts": (inputs, classes), "votes": (inputs, manifest.models)})
         whole = EnsembleVotes.from_arrays(
             arrays, classes, spread=manifest.split.spread, against=manifest.against, keep_votes="votes" in arrays
         )
@@ -163,15 +159,33 @@ def ballots_sha256(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a .npz file; nothing in it is executed."""
+def _archive(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """A .npz file of arrays, compressed, unless it would then unpack to more than a reader takes of a file of that size."""
+    packed, plain = io.BytesIO(), io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    if sum(array.nbytes for array in arrays.values()) + (1 << 20) <= _most(packed.tell()):
+        return packed.getvalue()
+    np.savez(plain, **arrays)  # type: ignore[arg-type]
+    return plain.getvalue()
+
+
+def _most(size: int) -> int:
+    """The bytes to which an archive of this size may unpack."""
+    return max(_ALWAYS_READ, most_unpacked(size))
+
+
+def read_arrays(path: Path, shapes: Mapping[str, tuple[int, int]] | None = None) -> dict[str, NDArray[Any]]:
+    """All arrays of a .npz file; nothing in it is executed. `shapes`: those that arrays of these names must have."""
     if not path.is_file():
         raise BadInput(f"{path} is no file; a .npz written by numpy.savez is needed")
     try:
         with np.load(path, allow_pickle=False) as opened:
             if not hasattr(opened, "files"):
                 raise ValueError("a single array")
-            _refuse_ambiguous(opened.zip, most_unpacked(path.stat().st_size))
+            _refuse_ambiguous(opened.zip, _most(path.stat().st_size))
+            for name, shape in (shapes or {}).items():
+                if name in opened.files:
+                    _refuse_other_shape(name, _shape(opened.zip, f"{name}.npy"), shape)
             return {name: opened[name] for name in opened.files}
     except (
         ValueError,
@@ -197,4 +211,25 @@ def _refuse_ambiguous(packed: zipfile.ZipFile, most: int) -> None:
     if any(entry.compress_type not in _PACKINGS for entry in entries):
         raise ValueError("its arrays are neither stored as they are, nor packed by deflate or LZMA")
     if sum(entry.file_size for entry in entries) > most:
-        raise ValueError(f"it unpacks to more than {most >> 20} MiB, which no votes in a file of this size do")
+        raise ValueError(
+            f"it unpacks to more than {most >> 20} MiB: where you trust it, write its arrays again with numpy.savez, which does "
+            "not compress them"
+        )
+
+
+def _refuse_other_shape(name: str, found: tuple[int, ...], shape: tuple[int, int]) -> None:
+    if len(found) != 2:
+        raise ValueError(f"{name} of shape {list(found)}, not {list(shape)}")
+    if found[0] != shape[0]:
+        raise ValueError(f"votes on {found[0]} inputs, not {shape[0]}")
+    if found != shape:
+        of = "classes" if name == "counts" else "base classifiers"
+        raise ValueError(f"{name} of {found[1]} {of}, not {shape[1]}")
+
+
+def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    """The shape of an array of an archive, by its header alone."""
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return tuple(read(file)[0])
