@@ -44,8 +44,8 @@ def upper_bound(wins: ArrayLike, n: int, alpha: float) -> Floats:
 
 
 def tail_error(n: ArrayLike) -> Floats:
-    """Relative error of SciPy's tails of the beta and binomial laws of n trials, at most."""
-    return np.asarray(TAIL * np.maximum(1.0, np.asarray(n, dtype=float) / TAIL_TRIALS))
+    """Relative error of SciPy's tails of the beta and binomial laws of n trials, at most; n is at most 2^53, where it is 1/2."""
+    return np.asarray(TAIL * np.clip(np.asarray(n, dtype=float) / TAIL_TRIALS, 1.0, 2.0**35))
 
 
 def _checked(wins: ArrayLike, n: int, alpha: float) -> NDArray[np.int64]:
