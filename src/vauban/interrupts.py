@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 
 class InterruptedAtTheEnd(KeyboardInterrupt):
@@ -56,8 +58,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 def children_as_before() -> Iterator[None]:
     """Context after which the end of a child process is handled as before it.
 
-    A torch loader with workers leaves a handler of its own for the rest of the process; with OpenVINO loaded, any child that ends
-    later (a `subprocess.run`) could then end the process by a segmentation fault.
+    A torch loader with workers leaves a handler of its own for the rest of the process, which runs whenever any child ends.
     """
     before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
     try:
@@ -67,6 +68,32 @@ def children_as_before() -> Iterator[None]:
             with suppress(ValueError):  # outside of the main thread, where torch sets none either
                 signal.signal(signal.SIGCHLD, before)
                 _let_torch_set_its_handler_again()
+
+
+class _Stack(ctypes.Structure):
+    """stack_t of Linux."""
+
+    _fields_: ClassVar = [("place", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+
+@contextmanager
+def signal_stack_as_before() -> Iterator[None]:
+    """Context after which signals of this thread are handled on the same stack as before it; on Linux alone.
+
+    OpenVINO gives the thread that loads its CPU plugin a stack for signals, and frees it in whichever thread its last object
+    ends. If that is another one, the next signal that has a handler, Ctrl-C or the end of a child, ends the process by a
+    segmentation fault, without a word.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    library, before = ctypes.CDLL(None), _Stack()
+    known = library.sigaltstack(None, ctypes.byref(before)) == 0
+    try:
+        yield
+    finally:
+        if known:
+            library.sigaltstack(ctypes.byref(before), None)
 
 
 def _let_torch_set_its_handler_again() -> None:

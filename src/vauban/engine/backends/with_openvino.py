@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vauban.engine.backends.protocol import CannotRun, Floats32, Program, imported
+from vauban.interrupts import signal_stack_as_before
 
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
 _REPORTED = {"f32": "f32", "float": "f32", "float32": "f32", "bf16": "bf16", "bfloat16": "bf16"}
@@ -25,14 +26,16 @@ class OpenVINO:
 
     def __init__(self) -> None:
         self._library = imported("openvino", "openvino", "backend openvino")
-        self._core = self._library.Core()
+        with signal_stack_as_before():
+            self._core = self._library.Core()
+            self._capabilities = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # loads the plugin, too
 
     def version(self) -> str:
         return str(self._library.get_version())
 
     def precisions(self) -> Sequence[str]:
         """fp32, and bf16 where it is computed and not replaced by fp32."""
-        return ("fp32", "bf16") if "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") else ("fp32",)
+        return ("fp32", "bf16") if "BF16" in self._capabilities else ("fp32",)
 
     def compile(self, content: bytes, shape: Sequence[int], threads: int, precision: str) -> Program:
         """The program with the run's threads. Threads are not bound to processors: workers that share a machine would all
@@ -45,7 +48,7 @@ class OpenVINO:
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,
         }
-        with _plain_errors():
+        with _plain_errors(), signal_stack_as_before():
             model = self._core.read_model(content)
             model.reshape({0: list(shape)})
             compiled = self._core.compile_model(model, "CPU", settings)
