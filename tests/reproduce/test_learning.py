@@ -154,6 +154,16 @@ def test_a_spent_budget_is_resumed_and_environments_are_pooled(tmp_path: Path) -
     assert [(row["arm"], row["seeds"]) for row in pooled] == [("DDPG", 4), ("ReenGAGE, alpha chosen", 4)]
 
 
+@pytest.mark.slow
+def test_a_budget_ends_between_trainings_where_its_interrupt_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vauban.reproduce.budget.interrupt_main", lambda: None)
+    with pytest.raises(Incomplete, match="the same command goes on"):
+        run_entry(parse("small", SMALL), tmp_path, quiet(budget=0.01))
+    assert run_entry(parse("small", SMALL), tmp_path, quiet()).missing == []
+
+
 def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(SMALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -146,13 +146,15 @@ def seeds_of(entry: Entry, asked: int | None) -> tuple[tuple[int, ...], tuple[in
     return tuple(range(count)), tuple(range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + choosing))
 
 
-def train_all(entry: Entry, out: Path, options: Any) -> None:
-    """Train what is missing: first the arms that are fixed and the seeds that choose, then what was chosen."""
+def train_all(entry: Entry, out: Path, options: Any, between: Callable[[], None] = lambda: None) -> None:
+    """Train what is missing: first the arms that are fixed and the seeds that choose, then what was chosen. `between` the two it
+    may stop: an interrupt can be lost in a callback of Python's own."""
     points, (seeds, choosing) = arms(entry, out, options.only), seeds_of(entry, options.rl_seeds)
     every = [arm for some in points.values() for arm in some]
     fixed = [Training(arm.candidates[0], seeds) for arm in every if len(arm.candidates) == 1]
     swept = [Training(one, choosing, True) for arm in every if len(arm.candidates) > 1 for one in arm.candidates]
     train([*fixed, *swept], options)
+    between()
     chosen = [arm.chosen(choosing) for arm in every if len(arm.candidates) > 1]
     train([Training(one, seeds) for one in chosen if one is not None], options)
 

@@ -96,7 +96,7 @@ def reproduce(entry: Entry, out: Path, options: Options) -> Outcome:
 
         def learn(spent: threading.Event) -> None:
             stop_when(spent)
-            learning.train_all(made, out, options)
+            learning.train_all(made, out, options, partial(stop_when, spent))
 
         return _budgeted(out, options, learn, lambda: learning.finish(made, out, options))
     with in_turn(out / doing.USED):
